@@ -71,6 +71,8 @@ pub struct ServeConfig {
     pub step_timeout: Duration,
     /// Most saved states of a recurrent model for each of `parallel`; `None` chooses by memory.
     pub ctx_checkpoints: Option<usize>,
+    /// MiB of memory for prefixes that the KV cache has no room for; `None` chooses by memory.
+    pub cache_ram: Option<usize>,
     /// Whether a request starts from a prefix of its prompt in the KV cache.
     pub cache_prompt: bool,
     /// The sources of guesses (speculative decoding).
@@ -155,6 +157,7 @@ impl Default for ServeConfig {
             request_timeout: None,
             step_timeout: Duration::from_secs(60),
             ctx_checkpoints: None,
+            cache_ram: None,
             cache_prompt: true,
             speculation: Speculation::Auto,
             model_draft: None,

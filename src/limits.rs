@@ -13,6 +13,12 @@ pub const SLOTS_MAX: usize = 256;
 /// Saved recurrent states of all slots together.
 pub const CHECKPOINTS_MAX: usize = 4096;
 
+/// Pages of the prefix store.
+pub const PAGES_MAX: usize = 65_536;
+
+/// Pages that a step copies into the prefix store, and as many that it copies back.
+pub const PAGES_STEP_MAX: usize = 64;
+
 /// Places in a prompt where later prompts probably part from it, as its conversation says.
 pub const BRANCHES_MAX: usize = 3;
 

@@ -308,7 +308,7 @@ fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
   metrics  {ops}
   model    {name}: {params:.1} M parameters, {size:.1} MB
   kernels  {kernels}
-  context  {context} tokens for {parallel} requests at once, at most {each} each
+  context  {context} tokens for {parallel} requests at once, at most {each} each{store}
   lanes    front on core {front_core} ({front}), decode on {decode_word} {decode}
   threads  {threads}
 
@@ -326,6 +326,10 @@ Try it:
         context = served.context_tokens,
         parallel = config.parallel,
         each = served.sequence_tokens,
+        store = match served.store_bytes >> 20 {
+            0 => String::new(),
+            mib => format!("; {mib} MiB of memory keep what it has no room for"),
+        },
         front_core = placement.front_core,
         decode_word = if placement.decode_cores.len() == 1 { "core" } else { "cores" },
         decode = format_list(&placement.decode_cores),

@@ -27,7 +27,7 @@ use corelane::ring;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::message::{Batch, GuessSource};
 use corelane::sampling::AdvancedSampling;
-use corelane::scheduler::{Capacity, NewSequence, Scheduler};
+use corelane::scheduler::{Capacity, NewSequence, Pages, Scheduler};
 use corelane::types::ItlTarget;
 use corelane::types::chain::{Chain, DryOptions, Mirostat};
 use corelane::types::reasoning::ReasoningLimit;
@@ -54,6 +54,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         queue_tokens: 1 << 20,
         reuse: false,
         states: None,
+        pages: Pages::default(),
         own_cells: false,
         looks_up: true,
         drafts: true,
@@ -66,6 +67,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         ubatch_rows: 64,
         decode_cores: config().placement.decode_cores,
         checkpoints: (0, 0),
+        pages: (0, 0),
         cache: corelane::types::CacheLayout::default(),
         attention: loaded.kernels,
         pinned: true,
@@ -226,6 +228,7 @@ fn allocations_in_8000_tokens(path: &str, body: &[u8]) -> u64 {
         queue_tokens: 1 << 20,
         reuse: false,
         states: None,
+        pages: Pages::default(),
         own_cells: false,
         looks_up: true,
         drafts: false,

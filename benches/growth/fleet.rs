@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use corelane::limits::{QUEUE_SEQUENCES, QUEUE_TOKENS};
 use corelane::ring::message::{Batch, Sample};
-use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
+use corelane::scheduler::{Capacity, Event, NewSequence, Pages, Scheduler, SequenceId};
 use corelane::types::{ItlTarget, KeyId, Logits, Sampling, TokenId};
 
 use crate::step_us;
@@ -193,6 +193,7 @@ impl Server {
             queue_tokens: QUEUE_TOKENS,
             reuse: true,
             states: None,
+            pages: Pages::default(),
             own_cells: false,
             looks_up: true,
             drafts: false,

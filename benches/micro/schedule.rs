@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use corelane::limits::{CONTEXT_TOKENS_MAX, QUEUE_SEQUENCES, QUEUE_TOKENS, STEP_ROWS_MAX};
 use corelane::ring::message::{Batch, Sample};
-use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler};
+use corelane::scheduler::{Capacity, Event, NewSequence, Pages, Scheduler};
 use corelane::types::{ItlTarget, Logits, Sampling};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 
@@ -33,6 +33,7 @@ impl Steady {
             queue_tokens: QUEUE_TOKENS,
             reuse: false,
             states: None,
+            pages: Pages::default(),
             own_cells: false,
             looks_up: true,
             drafts: false,
@@ -109,6 +110,7 @@ fn start(c: &mut Criterion) {
             queue_tokens: QUEUE_TOKENS,
             reuse: true,
             states: None,
+            pages: Pages::default(),
             own_cells: false,
             looks_up: true,
             drafts: false,

@@ -210,6 +210,10 @@ pub struct ServeArgs {
     /// holds if that is less]
     #[arg(long, value_name = "N", help_heading = "KV cache")]
     ctx_checkpoints: Option<usize>,
+    /// Memory in MiB for the prefixes of prompts that the KV cache has no room for; 0 keeps none
+    /// (also -cram) [default: half of the memory left, at most 8192]
+    #[arg(long, value_name = "MIB", help_heading = "KV cache")]
+    cache_ram: Option<usize>,
     /// Compute every prompt in full, even if the KV cache holds a prefix of it
     #[arg(long, help_heading = "KV cache")]
     no_cache_prompt: bool,
@@ -336,6 +340,7 @@ impl ServeArgs {
             request_timeout: (self.request_timeout_s > 0)
                 .then(|| Duration::from_secs(self.request_timeout_s.into())),
             ctx_checkpoints: self.ctx_checkpoints,
+            cache_ram: self.cache_ram,
             cache_prompt: !self.no_cache_prompt,
             speculation: self.spec,
             guessing: Guessing {

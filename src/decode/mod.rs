@@ -28,6 +28,7 @@ mod losses;
 mod mask;
 pub mod mask_lane;
 mod mirostat;
+mod pages;
 mod penalties;
 mod pool;
 mod reasoning;
@@ -46,7 +47,7 @@ use crate::memory::allocations_on_this_thread;
 use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
-use crate::ring::message::{Batch, Failed, Sample, Score, Start};
+use crate::ring::message::{Batch, Failed, Load, Sample, Score, Start};
 use crate::types::{Logits, Owner, Position, SlotId, Threads, TokenId};
 use advanced::{Asked, Limits};
 use calls::Calls;
@@ -55,6 +56,7 @@ use draft::Drafter;
 use lookup::Lookup;
 use losses::Losses;
 use mask::{Mask, saturating};
+use pages::Pages;
 use reasoning::Reasoning;
 use sampler::{History, Sampler};
 use seat::Seat;
@@ -80,6 +82,7 @@ pub struct DecodeLane<B> {
     /// The rows that run in this step.
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
     checkpoints: Checkpoints,
+    pages: Pages,
     /// Guesses tokens that are not in the text, if there is one.
     drafter: Option<Box<dyn Drafter>>,
     /// The number of rows in the first call. The other rows run in a second call.
@@ -108,6 +111,7 @@ impl<B: Backend> DecodeLane<B> {
             slots: (0..slots).map(|_| Slot::new(sequence_tokens)).collect(),
             rows: heapless::Vec::new(),
             checkpoints: Checkpoints::default(),
+            pages: Pages::default(),
             drafter: None,
             first: 0,
             metrics,
@@ -134,6 +138,12 @@ impl<B: Backend> DecodeLane<B> {
         Self { checkpoints: Checkpoints::new(count), ..self }
     }
 
+    /// Lets the lane copy cells into a prefix store of `count` pages of at most `tokens` tokens.
+    #[must_use]
+    pub fn with_pages(self, count: usize, tokens: usize) -> Self {
+        Self { pages: Pages::new(count, tokens), ..self }
+    }
+
     /// The model. The simulation inspects it and makes it fail.
     pub fn backend(&mut self) -> &mut B {
         &mut self.backend
@@ -150,6 +160,9 @@ impl<B: Backend> DecodeLane<B> {
     /// If the batch breaks an invariant: a row of a sequence that does not hold its slot, or a row
     /// at another position than the next. Both are bugs of corelane. The message has both numbers.
     pub fn step(&mut self, batch: &mut Batch) {
+        // First what is about to be cleared.
+        self.save(batch);
+        self.store_pages(batch);
         for slot in &batch.clears {
             self.backend.truncate(*slot, Position(0));
             self.slots[slot.index()].checkpoint = None;
@@ -166,6 +179,7 @@ impl<B: Backend> DecodeLane<B> {
                 batch.failed.push(failed).expect("one failure for each slot");
             }
         }
+        self.load_pages(batch);
         self.save(batch);
         self.backend.begin_step(batch.step);
         if let Some(threads) = batch.threads {
@@ -185,7 +199,9 @@ impl<B: Backend> DecodeLane<B> {
         }
         let prepared = self.metrics.clock.now();
         let work_existed = if continues { self.ended } else { batch.sent };
-        let bubble = began.since(work_existed.max(self.ended)) + prepared.since(guessed);
+        let copied = u64::from(batch.pages_us) + u64::from(batch.save_us);
+        let waited = began.since(work_existed.max(self.ended)).saturating_sub(copied);
+        let bubble = waited + prepared.since(guessed);
         batch.began = began;
         batch.bubble_us = saturating(bubble);
         batch.guess_us = saturating(guessed.since(began));
@@ -200,6 +216,72 @@ impl<B: Backend> DecodeLane<B> {
         self.forget_unsaved(batch);
         self.losses.fill(batch, self.ended);
         self.count(batch);
+    }
+
+    /// Copies pages of the prefix store into slots.
+    fn load_pages(&mut self, batch: &mut Batch) {
+        if batch.loads.is_empty() {
+            return;
+        }
+        let began = self.metrics.clock.now();
+        for load in &batch.loads {
+            let slot = &self.slots[load.owner.slot.index()];
+            // A sequence that could not start has failed already.
+            if slot.state == SlotState::Running && !self.load(load) {
+                let slot = load.owner.slot;
+                self.backend.start(slot, slot, Position(0), None);
+                self.set_next(slot, Position(0));
+                let failed = Failed { owner: load.owner, next: Position(0), is_late: false };
+                batch.failed.push(failed).expect("one failure for each slot");
+            }
+        }
+        self.count_pages(batch, began);
+    }
+
+    /// Notes the time to copy pages.
+    fn count_pages(&self, batch: &mut Batch, began: Micros) {
+        let took = saturating(self.metrics.clock.now().since(began));
+        batch.pages_us += took;
+        self.metrics.decode.page_us.observe(took.into());
+    }
+
+    /// Copies cells of slots into pages of the prefix store.
+    fn store_pages(&mut self, batch: &mut Batch) {
+        if batch.stores.is_empty() {
+            return;
+        }
+        let began = self.metrics.clock.now();
+        for store in &mut batch.stores {
+            let slot = &self.slots[store.slot.index()];
+            store.is_made = slot.next >= store.to
+                && self.backend.store_page(store.slot, store.from..store.to, store.page);
+            let tokens = &slot.history[store.from.index()..store.to.index()];
+            self.pages.put(store.page, if store.is_made { tokens } else { &[] });
+        }
+        self.count_pages(batch, began);
+    }
+
+    /// Copies a page behind the tokens of its sequence. Returns false if the page was not stored, or
+    /// if there is no room for it.
+    fn load(&mut self, load: &Load) -> bool {
+        let Load { owner, page, from, to, checkpoint } = *load;
+        let tokens = self.pages.get(page);
+        let place = &mut self.slots[owner.slot.index()];
+        // Invariant: positions are checked on both sides of the ring.
+        assert_eq!((place.generation, place.next), (owner.generation, from), "{load:?}");
+        let Some(tokens) = tokens.get(..to.index() - from.index()) else { return false };
+        let state = checkpoint.map(|id| self.checkpoints.get(id, to));
+        if state == Some(None) || !self.backend.load_page(owner.slot, page) {
+            return false;
+        }
+        let is_done = match checkpoint {
+            Some(checkpoint) => self.backend.restore(owner.slot, checkpoint, to),
+            None => self.backend.truncate(owner.slot, to),
+        };
+        place.history[from.index()..to.index()].copy_from_slice(tokens);
+        (place.next, place.planned) = (to, to);
+        place.checkpoint = state.flatten().or(place.checkpoint);
+        is_done
     }
 
     /// Saves the recurrent states that stand where the batch wants them. The states of the others

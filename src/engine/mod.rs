@@ -491,6 +491,8 @@ impl Engine {
         metrics.cached_tokens.advance_to(tally.cached_tokens);
         metrics.prefilled_tokens.advance_to(tally.prefilled_tokens);
         metrics.evicted_tokens.advance_to(tally.evicted_tokens);
+        metrics.restored_tokens.advance_to(tally.restored_tokens);
+        metrics.store_pages.set(self.scheduler.pages() as u64);
         metrics.checkpoints.set(self.scheduler.checkpoints() as u64);
         metrics.checkpoint_starts.advance_to(tally.states_restored);
         metrics.preemptions.advance_to(tally.preemptions);

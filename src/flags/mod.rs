@@ -56,6 +56,7 @@ pub fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString>
         Some("-ub") => "--ubatch-size".into(),
         Some("-ctk") => "--cache-type-k".into(),
         Some("-ctv") => "--cache-type-v".into(),
+        Some("-cram") => "--cache-ram".into(),
         Some("-ctxcp") => "--ctx-checkpoints".into(),
         Some("-kvu") => "--kv-unified".into(),
         Some("-no-kvu") => "--no-kv-unified".into(),

@@ -7,6 +7,7 @@
 use crate::config::ServeConfig;
 use crate::limits::{CHECKPOINTS_MAX, CONTEXT_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
 use crate::memory::gib;
+use crate::model::llama::Footprint;
 use crate::types::{FlashAttention, ModelInfo};
 
 /// Tokens of a small request.
@@ -41,14 +42,37 @@ pub(super) fn choose_checkpoints(
 }
 
 /// The tokens of a long prompt between two saved states: as many as take as much memory themselves.
-pub(super) fn checkpoint_interval(
+pub(super) fn checkpoint_interval(footprint: Footprint) -> usize {
+    let tokens = footprint.state / footprint.cell.max(1);
+    tokens.max(CHECKPOINT_TOKENS).next_power_of_two()
+}
+
+/// The memory that is left beside a KV cache of this size.
+pub(super) fn spare_bytes(
     config: &ServeConfig,
     info: &ModelInfo,
-    state_bytes: usize,
-) -> usize {
-    let cell = info.kv_bytes_per_token as f64 * config.cache.relative_size();
-    let tokens = state_bytes as f64 / cell.max(1.0);
-    (tokens as usize).max(CHECKPOINT_TOKENS).next_power_of_two()
+    draft: Option<&ModelInfo>,
+    request_bytes: u64,
+    available_bytes: u64,
+    context_tokens: u32,
+) -> u64 {
+    let models = [Some(info), draft].into_iter().flatten();
+    let token_bytes = models.map(|info| token_bytes(config, info)).sum::<u64>();
+    let for_cache = bytes_for_cache(config, info, request_bytes, available_bytes);
+    for_cache.saturating_sub(token_bytes * u64::from(context_tokens))
+}
+
+/// The memory for the KV cache, after what is set aside.
+fn bytes_for_cache(
+    config: &ServeConfig,
+    info: &ModelInfo,
+    request_bytes: u64,
+    available_bytes: u64,
+) -> u64 {
+    // Four bytes for the history, and up to twelve for the index in which guesses are looked up.
+    let slot_bytes = info.n_vocab as u64 * 4 + trained(info) * 16;
+    let set_aside = config.parallel as u64 * slot_bytes + request_bytes + available_bytes / 10;
+    available_bytes.saturating_sub(set_aside)
 }
 
 /// Chooses the KV cache's size in tokens: `--ctx-size`, or else the default, or as much of that as
@@ -68,10 +92,7 @@ pub fn choose_context(
     available_bytes: u64,
 ) -> Result<u32, String> {
     let slots = config.parallel as u64;
-    // Four bytes for the history, and up to twelve for the index in which guesses are looked up.
-    let slot_bytes = info.n_vocab as u64 * 4 + trained(info) * 16;
-    let set_aside = slots * slot_bytes + request_bytes + available_bytes / 10;
-    let for_cache = available_bytes.saturating_sub(set_aside);
+    let for_cache = bytes_for_cache(config, info, request_bytes, available_bytes);
     // Both models hold a text.
     let models = [Some(info), draft].into_iter().flatten();
     let token_bytes = models.map(|info| token_bytes(config, info)).sum::<u64>().max(1);

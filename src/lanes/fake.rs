@@ -8,7 +8,7 @@ use super::size::Sizes;
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
 use crate::model::vocab::Vocab;
 use crate::prepare::ServedModel;
-use crate::scheduler::States;
+use crate::scheduler::{Pages, States};
 use crate::types::{Calibration, ModelInfo};
 
 impl Server {
@@ -27,7 +27,8 @@ impl Server {
         let sequence_tokens = context_tokens.min(info.context_trained);
         let FakeOptions { is_recurrent, checkpoints, .. } = options;
         let states = is_recurrent.then_some(States { checkpoints, interval: 512 });
-        let sizes = Sizes { context_tokens, sequence_tokens, states };
+        let pages = Pages { count: options.pages, tokens: 32 };
+        let sizes = Sizes { context_tokens, sequence_tokens, states, pages, store_bytes: 0 };
         let (slots, rows) = (self.config.parallel, self.config.batch_rows);
         let abort = self.control.abort.clone();
         let make = move || {

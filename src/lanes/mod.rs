@@ -11,6 +11,7 @@ mod embed;
 mod fake;
 mod front;
 mod outside;
+mod pages;
 mod panics;
 mod share;
 mod size;
@@ -26,13 +27,14 @@ use std::time::{Duration, Instant};
 use rtrb::{Producer, RingBuffer};
 
 pub use self::context::choose_context;
-use self::context::{checkpoint_interval, choose_checkpoints, trained};
+use self::context::{checkpoint_interval, choose_checkpoints, spare_bytes, trained};
 use self::decode::Models;
 pub use self::decode::start_decode;
 pub use self::draft::NewDraft;
 use self::draft::load_draft;
 use self::front::{front_config, start_front};
 use self::outside::{OpsLane, start_ops, start_spans};
+use self::pages::{choose_pages, stores_prefixes};
 pub use self::panics::end_on_panic;
 use self::size::{Sizes, cells_of_one};
 pub use self::size::{capacity, context_config, guessing, spin};
@@ -46,7 +48,7 @@ use crate::limits::{
     LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, RESPONSES_SHARE, RING_CAPACITY,
 };
 use crate::metrics::{Metrics, ServerState};
-use crate::model::llama::{ContextConfig, state_bytes};
+use crate::model::llama::{ContextConfig, Footprint, footprint};
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
 use crate::placement::{BESIDE_STREAMS, yield_to_others};
@@ -159,10 +161,10 @@ impl Server {
         let draft = load_draft(&self.config, loaded, self.control.clone())?;
         let requests = (self.request_bytes + self.request_bytes / RESPONSES_SHARE) as u64;
         let is_recurrent = loaded.info.is_recurrent;
-        let state_bytes = if is_recurrent { state_bytes(&loaded.model)? } else { 0 };
+        let footprint = self.footprint(loaded)?;
         let available = memory::available_bytes();
-        let checkpoints = choose_checkpoints(&self.config, state_bytes, available);
-        let states_bytes = ((self.config.parallel + checkpoints) * state_bytes) as u64;
+        let checkpoints = choose_checkpoints(&self.config, footprint.state, available);
+        let states_bytes = ((self.config.parallel + 1 + checkpoints) * footprint.state) as u64;
         let context_tokens = choose_context(
             &self.config,
             &loaded.info,
@@ -171,12 +173,22 @@ impl Server {
             available,
         )?;
         let abort = self.control.abort.clone();
+        let spare = spare_bytes(
+            &self.config,
+            &loaded.info,
+            draft.as_ref().map(|draft| &draft.info),
+            requests + states_bytes,
+            available,
+            context_tokens,
+        );
+        let (pages, page_bytes) = choose_pages(&self.config, footprint, spare)?;
         let context = ContextConfig {
-            checkpoints: (checkpoints, state_bytes),
+            checkpoints: (checkpoints, footprint.state),
+            pages: (pages.count, page_bytes),
             ..context_config(&self.config, loaded, context_tokens, abort)
         };
         let states = is_recurrent.then(|| {
-            let interval = checkpoint_interval(&self.config, &loaded.info, state_bytes);
+            let interval = checkpoint_interval(footprint);
             States { checkpoints, interval }
         });
         let trained = trained(&loaded.info) as u32; // at most SEQUENCE_TOKENS_MAX
@@ -189,8 +201,22 @@ impl Server {
         let make_models = move || {
             decode::make_models(model, &context, draft, sequence_tokens as usize, fixed_threads)
         };
-        let sizes = Sizes { context_tokens, sequence_tokens, states };
+        let store_bytes = pages.count as u64 * page_bytes as u64;
+        let sizes = Sizes { context_tokens, sequence_tokens, states, pages, store_bytes };
         self.serve(vocab, info, sizes, make_models, embedder)
+    }
+
+    /// What llama.cpp writes for a sequence, if that is ever needed.
+    fn footprint(&self, loaded: &Loaded) -> Result<Footprint, String> {
+        let info = &loaded.info;
+        let generates = !info.sees_ahead && self.config.pooling.or(info.pooling).is_none();
+        let stores = stores_prefixes(&self.config) && generates;
+        let is_needed = stores || info.is_recurrent;
+        if is_needed {
+            footprint(&loaded.model, self.config.cache)
+        } else {
+            Ok(Footprint::default())
+        }
     }
 
     fn serve<B: crate::model::Backend>(
@@ -203,10 +229,10 @@ impl Server {
     ) -> Result<Arc<ServedModel>, String> {
         let config = &self.config;
         let name = config.aliases.first().unwrap_or(&info.name).clone();
-        let Sizes { context_tokens, sequence_tokens, states } = sizes;
+        let Sizes { context_tokens, sequence_tokens, states, pages, store_bytes } = sizes;
         let capacity = capacity(config, context_tokens, sequence_tokens);
         let checkpoints = states.map_or(0, |states| states.checkpoints);
-        let capacity = Capacity { states, ..capacity };
+        let capacity = Capacity { states, pages, ..capacity };
         let guessing = guessing(config, &info);
         let (front_link, decode_link) =
             ring::link(RING_CAPACITY, self.control.bell.clone(), spin(config));
@@ -221,7 +247,8 @@ impl Server {
             let models = make_models()?;
             measured.set(models.calibration).expect("it is measured once");
             let lane = DecodeLane::new(models.served, slots, tokens, end_tokens, metrics);
-            Ok(lane.with_guesses(looks_up, models.drafter).with_checkpoints(checkpoints))
+            let lane = lane.with_guesses(looks_up, models.drafter);
+            Ok(lane.with_checkpoints(checkpoints).with_pages(pages.count, pages.tokens))
         })?;
         self.others.push(decode);
         let (masks, mask_lane) =
@@ -249,6 +276,7 @@ impl Server {
             path: self.path.clone(),
             chat,
             context_tokens,
+            store_bytes,
             sequence_tokens,
             slots: config.parallel,
             calibration: calibration.get().cloned().unwrap_or_default(),

@@ -8,7 +8,7 @@ use crate::config::ServeConfig;
 use crate::model::llama::ContextConfig;
 use crate::model::load::Loaded;
 use crate::placement::by_speed;
-use crate::scheduler::{Capacity, States};
+use crate::scheduler::{Capacity, Pages, States};
 use crate::types::{FlashAttention, Guessing, ModelInfo, Speculation};
 
 /// Texts whose embeddings are computed at once.
@@ -23,6 +23,9 @@ pub(super) struct Sizes {
     pub context_tokens: u32,
     pub sequence_tokens: u32,
     pub states: Option<States>,
+    pub pages: Pages,
+    /// The bytes of all pages.
+    pub store_bytes: u64,
 }
 
 /// The model's context for a server of `config`.
@@ -43,6 +46,7 @@ pub fn context_config(
         poll: config.poll,
         cache: config.cache,
         checkpoints: (0, 0),
+        pages: (0, 0),
         attention: loaded.kernels.filter(|_| !theirs),
         abort,
     }
@@ -66,6 +70,7 @@ pub(super) fn embed_config(context: &ContextConfig, tokens: u32) -> ContextConfi
         step_rows: rows,
         ubatch_rows: rows,
         checkpoints: (0, 0),
+        pages: (0, 0),
         ..context.clone()
     }
 }
@@ -82,6 +87,7 @@ pub fn capacity(config: &ServeConfig, context_tokens: u32, sequence_tokens: u32)
         queue_tokens: config.queue_tokens,
         reuse: config.cache_prompt,
         states: None,
+        pages: Pages::default(),
         own_cells: !config.cache.unified,
         looks_up: config.speculation.looks_up(),
         drafts: config.speculation.drafts() && config.model_draft.is_some(),

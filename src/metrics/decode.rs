@@ -21,6 +21,8 @@ pub struct DecodeMetrics {
     pub step_us: Histogram<{ STEP_US.len() }>,
     /// Time of sampling, in microseconds per step.
     pub sample_us: Histogram<{ SAMPLE_US.len() }>,
+    /// Time to copy pages into the prefix store or back, in microseconds per step that does so.
+    pub page_us: Histogram<{ STEP_US.len() }>,
     /// Time to save recurrent states, in microseconds per step that saves any.
     pub checkpoint_us: Histogram<{ STEP_US.len() }>,
     /// Rows of a step that continue a text.
@@ -87,6 +89,7 @@ impl Default for DecodeMetrics {
             guess_us: Histogram::new(&GUESS_US),
             step_us: Histogram::new(&STEP_US),
             sample_us: Histogram::new(&SAMPLE_US),
+            page_us: Histogram::new(&STEP_US),
             checkpoint_us: Histogram::new(&STEP_US),
             decode_rows: Histogram::new(&ROWS),
             prefill_rows: Histogram::new(&ROWS),

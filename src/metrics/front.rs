@@ -54,6 +54,10 @@ pub struct FrontMetrics {
     pub prefilled_tokens: Counter,
     /// Tokens evicted from the KV cache.
     pub evicted_tokens: Counter,
+    /// Prompt tokens found in the prefix store.
+    pub restored_tokens: Counter,
+    /// Pages of the prefix store in use.
+    pub store_pages: Gauge,
     /// Saved recurrent states.
     pub checkpoints: Gauge,
     /// Sequences that started from a saved recurrent state.
@@ -151,6 +155,8 @@ impl FrontMetrics {
             cached_tokens: Counter::default(),
             prefilled_tokens: Counter::default(),
             evicted_tokens: Counter::default(),
+            restored_tokens: Counter::default(),
+            store_pages: Gauge::default(),
             checkpoints: Gauge::default(),
             checkpoint_starts: Counter::default(),
             preemptions: Counter::default(),

@@ -5,13 +5,14 @@
 //! prompt, and [`continuation`] can compute it without slots, batches or positions. However the
 //! scheduler runs a sequence, its text must equal that continuation.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Backend, DecodeRow, StepError};
 use crate::abort::StepAbort;
 use crate::random::mix;
-use crate::types::{CheckpointId, Logits, Position, SlotId, TokenId};
+use crate::types::{CheckpointId, Logits, PageId, Position, SlotId, TokenId};
 
 /// The fake vocabulary: one token for each byte, and [`END`].
 pub const N_VOCAB: usize = 257;
@@ -33,6 +34,8 @@ pub struct FakeOptions {
     pub is_recurrent: bool,
     /// Most saved states.
     pub checkpoints: usize,
+    /// Pages of the prefix store.
+    pub pages: usize,
     /// One step in this many hangs until it is aborted; 0 means never.
     pub hang_one_in: u64,
     /// The number of further hangs right after each such step.
@@ -95,6 +98,8 @@ pub struct FakeModel {
     /// The recurrent state of each slot: the tokens before it, and what they leave.
     states: Box<[(usize, Tail)]>, // [slots]
     saved: Box<[Option<(usize, Tail)>]>, // [checkpoints]
+    /// The state before each page, and those after its tokens.
+    pages: Box<[(Tail, Vec<Tail>)]>, // [pages]
     logits: Box<[f32]>,      // [rows_max, N_VOCAB]
     sampled: Box<[bool]>,    // [rows_max]: whether a row of the last step has logits
     fails_next: Option<StepError>,
@@ -113,6 +118,7 @@ impl FakeModel {
             slots: (0..slots).map(|_| Vec::new()).collect(),
             states: vec![Default::default(); slots].into_boxed_slice(),
             saved: vec![None; options.checkpoints].into_boxed_slice(),
+            pages: vec![Default::default(); options.pages].into_boxed_slice(),
             sampled: vec![false; rows_max].into_boxed_slice(),
             logits: vec![0.0; rows_max * N_VOCAB].into_boxed_slice(),
             fails_next: None,
@@ -248,6 +254,31 @@ impl Backend for FakeModel {
         assert_eq!(state.0, tokens.index(), "the state stands behind these tokens");
         assert_eq!(state.1.hash, last.hash, "the state of other tokens");
         self.states[slot.index()] = state;
+        true
+    }
+
+    fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: PageId) -> bool {
+        let tokens = &self.slots[slot.index()];
+        let (from, to) = (positions.start.index(), positions.end.index());
+        let before = from.checked_sub(1).map(|last| tokens[last]).unwrap_or_default();
+        self.pages[page.index()] = (before, tokens[from..to].to_vec());
+        true
+    }
+
+    fn load_page(&mut self, slot: SlotId, page: PageId) -> bool {
+        let (before, tokens) = self.pages[page.index()].clone();
+        let last = self.slots[slot.index()].last().copied().unwrap_or_default();
+        assert_eq!(last.hash, before.hash, "a page behind other tokens");
+        if self.tokens_held() + tokens.len() > self.context_tokens {
+            return false;
+        }
+        for tail in tokens {
+            self.cells += 1;
+            self.slots[slot.index()].push(Tail { cell: self.cells, ..tail });
+        }
+        if self.options.is_recurrent {
+            self.states[slot.index()] = Default::default();
+        }
         true
     }
 }

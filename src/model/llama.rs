@@ -5,6 +5,7 @@
 //! the bound on outputs.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,12 +19,15 @@ use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
 use crate::limits::{GUESSED_ROWS_MAX, POLL_LEVEL, SCORED_ROWS_MAX};
 use crate::types::{
-    CacheLayout, CacheType, CheckpointId, FlashAttention, Logits, Position, SlotId, Threads,
+    CacheLayout, CacheType, CheckpointId, FlashAttention, Logits, PageId, Position, SlotId, Threads,
 };
 
 /// llama.cpp's `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`: of a sequence's state only the part that cannot
 /// go back, which is the recurrent one.
 const STATE_ONLY: u32 = 1;
+
+/// Of a sequence's state everything.
+const ALL: u32 = 0;
 
 /// The parameters of a context.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +49,8 @@ pub struct ContextConfig {
     pub poll: u32,
     /// Most saved recurrent states, and the bytes of one.
     pub checkpoints: (usize, usize),
+    /// The pages of the prefix store, and the bytes of one.
+    pub pages: (usize, usize),
     /// The layout of the KV cache.
     pub cache: CacheLayout,
     /// The instruction set of our attention; `None` uses llama.cpp's.
@@ -68,11 +74,24 @@ pub struct LlamaDecoder {
     rows: RowArrays,
     /// The saved recurrent states.
     checkpoints: Box<[Box<[u8]>]>, // [checkpoints][bytes of a state]
+    pages: Option<PageCells>,
     attention: Option<InstructionSet>,
     /// llama.cpp checks this flag between two operations.
     abort: Arc<StepAbort>,
     /// The context points into the model.
     _model: Arc<LlamaModel>,
+}
+
+/// The pages of the prefix store.
+struct PageCells {
+    /// Memory that takes room only once it was written.
+    bytes: Box<[u8]>, // [pages][page_bytes]
+    lengths: Box<[usize]>, // [pages]
+    page_bytes: usize,
+    /// A sequence that has the cells of a page while they are copied.
+    sequence: sys::llama_seq_id,
+    /// The recurrent state of an empty sequence; empty without such states.
+    no_state: Box<[u8]>,
 }
 
 /// The arrays that a `llama_batch` points to.
@@ -119,6 +138,9 @@ impl LlamaDecoder {
             // gap or their row counts differ. With one cache for all, each row searches the cells
             // of all sequences, which costs more (`perf/study cache` measures it).
             params.kv_unified = config.cache.unified;
+            if config.pages.0 > 0 {
+                params.n_seq_max += 1; // for copies of pages
+            }
         })?;
         // SAFETY: both pointers were checked; the pool is freed after the context.
         let memory = unsafe {
@@ -131,7 +153,7 @@ impl LlamaDecoder {
         let (count, bytes) = config.checkpoints;
         let checkpoints = (0..count).map(|_| vec![0; bytes].into_boxed_slice()).collect();
         // With one cache for all, llama.cpp splits a step only for models with recurrent states.
-        let ragged = unified && !model.is_recurrent() && !model.is_hybrid();
+        let ragged = unified && !is_recurrent(&model);
         if config.attention.is_some() {
             ggml::reserve_attention(config.ubatch_rows as usize, config.context_tokens as usize);
         }
@@ -141,7 +163,7 @@ impl LlamaDecoder {
             let orders = Arc::as_ptr(&abort).cast_mut().cast();
             sys::llama_set_abort_callback(context, Some(is_aborted), orders);
         }
-        Ok(Self {
+        let mut decoder = Self {
             context,
             memory,
             threads,
@@ -153,8 +175,63 @@ impl LlamaDecoder {
             checkpoints,
             attention: config.attention,
             abort,
+            pages: None,
             _model: model,
-        })
+        };
+        let (pages, page_bytes) = config.pages;
+        if pages > 0 {
+            let sequence = config.slots as i32; // at most SLOTS_MAX
+            let mut no_state = Vec::new();
+            if is_recurrent(&decoder._model) {
+                no_state.resize(decoder.state_bytes(sequence, STATE_ONLY), 0);
+                decoder.read_state(sequence, STATE_ONLY, &mut no_state);
+            }
+            decoder.pages = Some(PageCells {
+                bytes: vec![0; pages * page_bytes].into(),
+                lengths: vec![0; pages].into(),
+                page_bytes,
+                sequence,
+                no_state: no_state.into(),
+            });
+        }
+        Ok(decoder)
+    }
+
+    /// The bytes of a sequence's state.
+    fn state_bytes(&self, sequence: sys::llama_seq_id, flags: u32) -> usize {
+        // SAFETY: the context is live, and the sequence is below n_seq_max.
+        unsafe { sys::llama_state_seq_get_size_ext(self.context, sequence, flags) }
+    }
+
+    /// Copies a sequence's state into `bytes`. Returns how many it has, or 0 if there is no room.
+    fn read_state(&self, sequence: sys::llama_seq_id, flags: u32, bytes: &mut [u8]) -> usize {
+        let (to, room) = (bytes.as_mut_ptr(), bytes.len());
+        // SAFETY: the context is live, the sequence is below n_seq_max, and `to` has `room` bytes.
+        unsafe { sys::llama_state_seq_get_data_ext(self.context, to, room, sequence, flags) }
+    }
+
+    /// Gives a sequence a state. Returns whether all bytes were read.
+    fn write_state(&self, sequence: sys::llama_seq_id, flags: u32, bytes: &[u8]) -> bool {
+        let (from, count) = (bytes.as_ptr(), bytes.len());
+        // SAFETY: the context is live, the sequence is below n_seq_max, and `read_state` wrote the
+        // bytes for a context of this model.
+        let read = unsafe {
+            sys::llama_state_seq_set_data_ext(self.context, from, count, sequence, flags)
+        };
+        read == count
+    }
+
+    /// Adds cells of a sequence at these positions to another one. `to` of -1 is the end.
+    fn share_cells(&self, from: sys::llama_seq_id, to: sys::llama_seq_id, positions: Range<i32>) {
+        let Range { start, end } = positions;
+        // SAFETY: the memory belongs to the live context, and both sequences are below n_seq_max.
+        unsafe { sys::llama_memory_seq_cp(self.memory, from, to, start, end) };
+    }
+
+    /// Removes a sequence.
+    fn clear_sequence(&self, sequence: sys::llama_seq_id) {
+        // SAFETY: the memory belongs to the live context, and the sequence is below n_seq_max.
+        unsafe { sys::llama_memory_seq_rm(self.memory, sequence, -1, -1) };
     }
 }
 
@@ -196,25 +273,50 @@ pub(super) fn new_context(
     Ok(context)
 }
 
-/// The bytes of a saved recurrent state of a model: those of its first token's. Computes one token.
+/// What llama.cpp writes for a sequence, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Its recurrent state; 0 without one.
+    pub state: usize,
+    /// The cells of one token.
+    pub cell: usize,
+    /// What stands before the cells.
+    pub header: usize,
+}
+
+/// Measures what llama.cpp writes for a sequence of a model. Computes two tokens.
 ///
 /// # Errors
 /// A sentence that names the missing resource.
-pub fn state_bytes(model: &Arc<LlamaModel>) -> Result<usize, String> {
+pub fn footprint(model: &Arc<LlamaModel>, cache: CacheLayout) -> Result<Footprint, String> {
     let config = ContextConfig {
         context_tokens: 256, // the least that llama.cpp allocates
-        slots: 1,
-        step_rows: 1,
-        ubatch_rows: 1,
+        slots: 2,
+        step_rows: 2,
+        ubatch_rows: 2,
         decode_cores: vec![0],
+        cache,
         ..ContextConfig::default()
     };
     let mut decoder = LlamaDecoder::on(Rc::new(new_threads(&config)?), model.clone(), &config)?;
-    let row =
-        DecodeRow { token: 0, position: Position(0), slot: SlotId(0), logits: Logits::Sample };
-    decoder.decode(&[row]).map_err(|error| format!("the model cannot compute a token: {error}"))?;
-    // SAFETY: the context is live.
-    Ok(unsafe { sys::llama_state_seq_get_size_ext(decoder.context, 0, STATE_ONLY) })
+    let mut bytes_after = |position| {
+        let row = DecodeRow { token: 0, position, slot: SlotId(0), logits: Logits::Sample };
+        let step = decoder.decode(&[row]);
+        step.map_err(|error| format!("the model cannot compute a token: {error}"))?;
+        Ok::<_, String>((decoder.state_bytes(0, ALL), decoder.state_bytes(0, STATE_ONLY)))
+    };
+    let (one, state) = bytes_after(Position(0))?;
+    let (two, _) = bytes_after(Position(1))?;
+    let cell = two - one;
+    if !is_recurrent(model) {
+        return Ok(Footprint { state: 0, cell, header: one - cell });
+    }
+    let no_state = decoder.state_bytes(1, STATE_ONLY);
+    Ok(Footprint { state, cell, header: one - state + no_state - cell })
+}
+
+fn is_recurrent(model: &LlamaModel) -> bool {
+    model.is_recurrent() || model.is_hybrid()
 }
 
 /// llama.cpp's pointer to a model.
@@ -312,10 +414,7 @@ impl Backend for LlamaDecoder {
     fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) {
         // From one cache to another, only whole sequences can be copied.
         let end = if self.unified { tokens.0 as i32 } else { -1 }; // below SEQUENCE_TOKENS_MAX
-        // SAFETY: the memory belongs to the live context, and both slots are below n_seq_max.
-        unsafe {
-            sys::llama_memory_seq_cp(self.memory, i32::from(from.0), i32::from(to.0), -1, end);
-        }
+        self.share_cells(from.0.into(), to.0.into(), -1..end);
     }
 
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool {
@@ -325,33 +424,45 @@ impl Backend for LlamaDecoder {
     }
 
     fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool {
-        let bytes = &mut self.checkpoints[checkpoint.index()];
-        // SAFETY: the context is live, the slot is below n_seq_max, and the buffer has the size.
-        let written = unsafe {
-            sys::llama_state_seq_get_data_ext(
-                self.context,
-                bytes.as_mut_ptr(),
-                bytes.len(),
-                slot.0.into(),
-                STATE_ONLY,
-            )
-        };
-        written == bytes.len()
+        let mut bytes = std::mem::take(&mut self.checkpoints[checkpoint.index()]);
+        let written = self.read_state(slot.0.into(), STATE_ONLY, &mut bytes);
+        let is_whole = written == bytes.len();
+        self.checkpoints[checkpoint.index()] = bytes;
+        is_whole
     }
 
     fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool {
         let bytes = &self.checkpoints[checkpoint.index()];
-        // SAFETY: the context is live, the slot is below n_seq_max, and `save` wrote the buffer.
-        let read = unsafe {
-            sys::llama_state_seq_set_data_ext(
-                self.context,
-                bytes.as_ptr(),
-                bytes.len(),
-                slot.0.into(),
-                STATE_ONLY,
-            )
-        };
-        read == bytes.len() && self.truncate(slot, tokens)
+        self.write_state(slot.0.into(), STATE_ONLY, bytes) && self.truncate(slot, tokens)
+    }
+
+    fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: PageId) -> bool {
+        let Some(mut pages) = self.pages.take() else { return false };
+        let Range { start, end } = positions;
+        let positions = start.0 as i32..end.0 as i32; // below SEQUENCE_TOKENS_MAX
+        self.share_cells(slot.0.into(), pages.sequence, positions);
+        // The recurrent state is saved apart.
+        if !pages.no_state.is_empty() {
+            self.write_state(pages.sequence, STATE_ONLY, &pages.no_state);
+        }
+        let bytes = &mut pages.bytes[page.index() * pages.page_bytes..][..pages.page_bytes];
+        let written = self.read_state(pages.sequence, ALL, bytes);
+        self.clear_sequence(pages.sequence);
+        pages.lengths[page.index()] = written;
+        self.pages = Some(pages);
+        written > 0
+    }
+
+    fn load_page(&mut self, slot: SlotId, page: PageId) -> bool {
+        let Some(pages) = &self.pages else { return false };
+        let length = pages.lengths[page.index()];
+        let bytes = &pages.bytes[page.index() * pages.page_bytes..][..length];
+        let is_read = self.write_state(pages.sequence, ALL, bytes);
+        if is_read {
+            self.share_cells(pages.sequence, slot.0.into(), -1..-1);
+        }
+        self.clear_sequence(pages.sequence);
+        is_read
     }
 }
 

@@ -21,7 +21,9 @@ mod threads;
 mod tokenizer;
 pub mod vocab;
 
-use crate::types::{CheckpointId, Logits, Position, SlotId, Threads, TokenId};
+use std::ops::Range;
+
+use crate::types::{CheckpointId, Logits, PageId, Position, SlotId, Threads, TokenId};
 
 /// The operations of a model that the decode lane uses.
 pub trait Backend {
@@ -77,6 +79,14 @@ pub trait Backend {
     /// Gives a slot the saved state, which stands behind its first `tokens` tokens, and removes the
     /// others. Returns false if that failed: the slot must then be cleared.
     fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool;
+
+    /// Copies the cells of the tokens at these positions of a slot into a page. Returns whether that
+    /// succeeded.
+    fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: PageId) -> bool;
+
+    /// Copies the cells of a page behind those of a slot. The recurrent state of the slot is then
+    /// lost. Returns false if there is no room for them: the slot must then be cleared.
+    fn load_page(&mut self, slot: SlotId, page: PageId) -> bool;
 
     /// Makes a slot hold the first `tokens` tokens of `source`, and nothing else. `source` may be
     /// the slot itself. `checkpoint` is the recurrent state behind them, if that is not the

@@ -407,6 +407,17 @@ impl MetricsWriter<'_> {
             front.evicted_tokens.get(),
         )?;
         self.gauge(
+            "corelane_prefix_store_pages",
+            "Pages of the prefix store in use.",
+            &[],
+            front.store_pages.get(),
+        )?;
+        self.counter(
+            "corelane_prefix_store_tokens_restored",
+            "Prompt tokens found in the prefix store.",
+            front.restored_tokens.get(),
+        )?;
+        self.gauge(
             "corelane_checkpoints",
             "Saved states of a recurrent model.",
             &[],
@@ -480,6 +491,12 @@ impl MetricsWriter<'_> {
             "Time of a step for sampling.",
             &[],
             (&decode.sample_us, MICROS),
+        )?;
+        self.histogram(
+            "corelane_prefix_store_seconds",
+            "Time of a step to copy pages of the prefix store.",
+            &[],
+            (&decode.page_us, MICROS),
         )?;
         self.histogram(
             "corelane_checkpoint_seconds",

@@ -205,6 +205,7 @@ mod tests {
             sequence_tokens: 10,
             spm_infill: false,
             guessing: Guessing::default(),
+            store_bytes: 0,
             n_predict: None,
         }
     }

@@ -50,6 +50,8 @@ pub struct ServedModel {
     pub chat: Option<ChatModel>,
     /// KV cells of all sequences.
     pub context_tokens: u32,
+    /// Most bytes of the prefix store.
+    pub store_bytes: u64,
     /// Most tokens of one sequence: prompt and generated text.
     pub sequence_tokens: u32,
     /// Most sequences that run at once.

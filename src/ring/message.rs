@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use crate::clock::Micros;
 use crate::constraint::{Allowed, Compiled, Walk};
-use crate::limits::{SAMPLES_MAX, SCORED_ROWS_MAX, SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX};
+use crate::limits::{
+    PAGES_STEP_MAX, SAMPLES_MAX, SCORED_ROWS_MAX, SLOTS_MAX, STEP_ROWS_MAX, TOP_LOGPROBS_MAX,
+};
 use crate::sampling::AdvancedSampling;
 use crate::types::{
-    Broken, CheckpointId, Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId, SlotId,
-    Threads, TokenId,
+    Broken, CheckpointId, Guessing, KeyId, Logits, Owner, PageId, Position, Sampling, SequenceId,
+    SlotId, Threads, TokenId,
 };
 
 /// One step: the scheduler's plan, and the decode lane's answers.
@@ -32,6 +34,10 @@ pub struct Batch {
     /// Recurrent states that are saved, each before the rows of the step or behind those of its
     /// slot.
     pub saves: heapless::Vec<Save, { 2 * SLOTS_MAX }>,
+    /// Pages of the prefix store that are copied into slots, after the starts.
+    pub loads: heapless::Vec<Load, PAGES_STEP_MAX>,
+    /// Cells of slots that are copied into pages of the prefix store, before anything else.
+    pub stores: heapless::Vec<StorePage, PAGES_STEP_MAX>,
     /// Slots whose constrained text has ended. The decode lane frees the state of the constraint.
     pub forgets: heapless::Vec<SlotId, { 2 * SLOTS_MAX }>,
     /// Masks from the mask lane, for rows of this step that sample. They come back with the batch.
@@ -81,6 +87,8 @@ pub struct Batch {
     pub sample_us: u32,
     /// Answer: time spent on masks.
     pub masks_took: Duration,
+    /// Answer: time to copy pages of the prefix store, in microseconds.
+    pub pages_us: u32,
     /// Answer: time to save recurrent states, in microseconds.
     pub save_us: u32,
     /// Answer: time in which the slowest thread of the step waited for a core, in microseconds.
@@ -97,6 +105,8 @@ impl Batch {
         self.clears.clear();
         self.starts.clear();
         self.saves.clear();
+        self.loads.clear();
+        self.stores.clear();
         self.forgets.clear();
         assert!(self.masks.is_empty(), "the scheduler takes them back");
         self.rows.clear();
@@ -121,6 +131,7 @@ impl Batch {
         self.masks_max = None;
         self.masks_took = Duration::ZERO;
         self.save_us = 0;
+        self.pages_us = 0;
         self.queued_us = 0;
         self.faults_us = 0;
         self.allocations = 0;
@@ -142,6 +153,9 @@ impl Batch {
         self.clears.is_empty()
             && self.starts.is_empty()
             && self.forgets.is_empty()
+            && self.loads.is_empty()
+            && self.stores.is_empty()
+            && self.saves.is_empty()
             && self.rows.is_empty()
     }
 }
@@ -173,6 +187,36 @@ pub struct Start {
     pub advanced: Option<Arc<AdvancedSampling>>,
     /// Mirostat's `mu` after the previous token.
     pub mu: f32,
+}
+
+/// A page of the prefix store to copy into the slot of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The sequence's slot and generation.
+    pub owner: Owner,
+    /// The page.
+    pub page: PageId,
+    /// The position of its first token, which is the next one of the slot.
+    pub from: Position,
+    /// The position behind the last token to keep. The page may have more.
+    pub to: Position,
+    /// The recurrent state behind that token, with the last page of a sequence.
+    pub checkpoint: Option<CheckpointId>,
+}
+
+/// Cells of a free slot to copy into a page of the prefix store. What was there is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorePage {
+    /// The slot.
+    pub slot: SlotId,
+    /// The position of the first token.
+    pub from: Position,
+    /// The position behind the last one.
+    pub to: Position,
+    /// The page.
+    pub page: PageId,
+    /// Answer: it was copied. Otherwise the slot has fewer tokens, because a step failed.
+    pub is_made: bool,
 }
 
 /// A recurrent state to save.

@@ -13,6 +13,7 @@ use super::masks::Masks;
 use super::sequence::{Sequences, Stage};
 use super::shares::{Recent, Shares};
 use super::slots::{Kept, Slots};
+use super::store::Store;
 use super::tally::Tally;
 use super::tuning::{SLOT_KEPT_STEPS, SLOT_KEPT_TIME};
 use crate::fair::Turns;
@@ -29,6 +30,7 @@ pub(super) struct Books {
     pub shares: Shares,
     /// The prompt rows that each key got. Keys take turns by them ([`super::prefill`]).
     pub prompt_turns: Turns,
+    pub store: Store,
     pub cost: StepCost,
     pub masks: Masks,
     pub waiting: Vec<SequenceId>, // capacity SEQUENCES_MAX, in no order
@@ -51,6 +53,8 @@ pub(super) struct Books {
     pub draft_luck: Luck,
     /// The time to save a recurrent state, of the last step that saved any.
     pub save_took: Duration,
+    /// The time to copy a page of the prefix store, of the last step that copied any.
+    pub page_took: Option<Duration>,
     pub tally: Tally,
 }
 
@@ -60,6 +64,7 @@ impl Books {
         assert!(capacity.slots <= capacity.step_rows, "every running sequence decodes in a step");
         assert!(capacity.queue_sequences <= QUEUE_SEQUENCES);
         assert!(capacity.sequence_tokens <= capacity.context_tokens);
+        assert!(capacity.pages.count == 0 || !capacity.own_cells, "pages are of one cache");
         Self {
             sequences: Sequences::with_capacity(SEQUENCES_MAX),
             slots: Slots::new(capacity.slots, capacity.own_cells),
@@ -71,6 +76,7 @@ impl Books {
             ),
             shares: Shares::new(&capacity.weights, capacity.queue_sequences, capacity.queue_tokens),
             prompt_turns: Turns::new(&capacity.weights),
+            store: Store::new(capacity.pages.count, capacity.pages.tokens),
             cost: StepCost::new(capacity.is_ragged()),
             masks: Masks::new(capacity.weights.len()),
             waiting: Vec::with_capacity(SEQUENCES_MAX),
@@ -84,6 +90,7 @@ impl Books {
             guesses_made: 1.0,
             draft_luck: Luck::of_draft(),
             save_took: Duration::ZERO,
+            page_took: None,
             tally: Tally::default(),
             capacity,
         }
@@ -125,7 +132,8 @@ impl Books {
     /// prompt.
     pub fn decodes(&self, id: SequenceId) -> bool {
         let sequence = self.sequences.get(id);
-        matches!(sequence.state, Stage::Running(_)) && sequence.rows_left() == 1
+        let runs = matches!(sequence.state, Stage::Running(_)) && sequence.loads.is_none();
+        runs && sequence.rows_left() == 1
     }
 
     /// Plans the next row of a sequence.
@@ -187,6 +195,13 @@ impl Books {
         }
     }
 
+    /// Lets a sequence load no further pages of the prefix store.
+    pub fn drop_loads(&mut self, id: SequenceId) {
+        if let Some(loads) = self.sequences.get_mut(id).loads.take() {
+            self.store.unpin(&loads.pages);
+        }
+    }
+
     /// Ends a sequence: it leaves its slot and the books. Its tokens stay in the slot, as a prefix
     /// for later sequences.
     pub fn release(&mut self, id: SequenceId) {
@@ -194,6 +209,7 @@ impl Books {
         if !matches!(sequence.state, Stage::Waiting) {
             self.note_slots(sequence.asked.key);
         }
+        self.drop_loads(id);
         let mut sequence = self.sequences.remove(id);
         match sequence.state {
             Stage::Waiting => {
@@ -261,6 +277,7 @@ impl Books {
         self.masks.distrust[key.index()] = 0;
         if has_own_cache {
             self.slots.forget(key);
+            self.store.forget(key);
         }
     }
 }

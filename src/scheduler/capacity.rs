@@ -23,6 +23,8 @@ pub struct Capacity {
     pub reuse: bool,
     /// How the states of a recurrent model are saved. `None` for other models.
     pub states: Option<States>,
+    /// The pages of the prefix store. It needs one KV cache for all slots.
+    pub pages: Pages,
     /// Each slot has a KV cache of its own, an equal share of the cells. Otherwise all slots share
     /// one.
     pub own_cells: bool,
@@ -32,6 +34,15 @@ pub struct Capacity {
     pub drafts: bool,
     /// The weight of each key.
     pub weights: Vec<f64>,
+}
+
+/// The size of the prefix store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// Its pages; 0 without a store.
+    pub count: usize,
+    /// Most tokens of a page.
+    pub tokens: usize,
 }
 
 /// How recurrent states are saved. A state stands behind the last token of its slot and cannot go

@@ -14,6 +14,8 @@ pub(super) struct Checkpoints {
     saved: Vec<Option<Saved>>,
     /// The checkpoints of each slot, in the order of their positions.
     slots: Vec<Vec<CheckpointId>>, // [slots], each of capacity `saved.len()`
+    /// Saves so far.
+    saves: u64,
 }
 
 /// A state that is saved, or that a step in flight saves.
@@ -21,8 +23,12 @@ pub(super) struct Checkpoints {
 struct Saved {
     /// The tokens before it.
     position: usize,
-    /// The slots whose tokens begin with these.
+    /// The slots whose tokens begin with these, and the page of the store that holds the last one.
     users: usize,
+    /// The tokens that it saves: those behind the checkpoint before it.
+    saves: usize,
+    /// The number of this save. A later one into the same place has another number.
+    serial: u64,
     /// The step that saved it.
     saved: u64,
     /// The last step that saved it or started from it.
@@ -33,7 +39,7 @@ impl Checkpoints {
     /// Room for `count` checkpoints.
     pub fn new(count: usize, slots: usize) -> Self {
         let slots = (0..slots).map(|_| Vec::with_capacity(count)).collect();
-        Self { saved: vec![None; count], slots }
+        Self { saved: vec![None; count], slots, saves: 0 }
     }
 
     /// Saved states.
@@ -47,6 +53,19 @@ impl Checkpoints {
         self.slots[slot.index()].iter().map(behind).rfind(|(_, position)| *position <= tokens)
     }
 
+    /// As [`Checkpoints::find`], but without those that step `step` saves: it starts its sequences
+    /// before.
+    pub fn find_before(
+        &self,
+        slot: SlotId,
+        tokens: usize,
+        step: u64,
+    ) -> Option<(CheckpointId, usize)> {
+        let of_slot = self.slots[slot.index()].iter().map(|id| (*id, self.get(*id)));
+        let mut usable = of_slot.filter(|(_, at)| at.position <= tokens && at.saved < step);
+        usable.next_back().map(|(id, at)| (id, at.position))
+    }
+
     /// Whether a checkpoint of a slot behind `tokens` tokens would save enough of them.
     pub fn is_worth(&self, slot: SlotId, tokens: usize) -> bool {
         let before = self.find(slot, tokens).map_or(0, |(_, position)| position);
@@ -56,35 +75,38 @@ impl Checkpoints {
     /// Takes a place for the state of a slot behind `tokens` tokens, which are all of its tokens.
     /// `None` if all places have checkpoints that are worth more.
     pub fn save(&mut self, slot: SlotId, tokens: usize, step: u64) -> Option<CheckpointId> {
-        let before = self.find(slot, tokens).map_or(0, |(_, position)| position);
-        let saved = Saved { position: tokens, users: 1, saved: step, used: step };
+        let saves = tokens - self.find(slot, tokens).map_or(0, |(_, position)| position);
         let id = match self.saved.iter().position(Option::is_none) {
             Some(index) => CheckpointId(index as u16), // at most CHECKPOINTS_MAX
             None => {
                 let (id, worth) = self.least(step)?;
-                if worth > worth_of(tokens - before, 0) {
+                if worth > worth_of(saves, 0) {
                     return None;
                 }
                 self.slots.iter_mut().for_each(|of_slot| of_slot.retain(|other| *other != id));
                 id
             }
         };
-        self.saved[id.index()] = Some(saved);
+        self.saves += 1;
+        self.saved[id.index()] = Some(Saved {
+            position: tokens,
+            users: 1,
+            saves,
+            serial: self.saves,
+            saved: step,
+            used: step,
+        });
         self.slots[slot.index()].push(id);
         Some(id)
     }
 
     /// The checkpoint that is worth least, of those that this step does not use.
     fn least(&self, step: u64) -> Option<(CheckpointId, f64)> {
-        let worth = |of_slot: &[CheckpointId], index: usize| {
-            let saved = self.get(of_slot[index]);
-            let before = index.checked_sub(1).map_or(0, |index| self.get(of_slot[index]).position);
-            (of_slot[index], worth_of(saved.position - before, step - saved.used))
-        };
-        let all = self.slots.iter().flat_map(|of_slot| {
-            (0..of_slot.len())
-                .filter(|index| self.get(of_slot[*index]).used < step)
-                .map(|index| worth(of_slot, index))
+        let saved = self.saved.iter().enumerate();
+        let saved = saved.filter_map(|(index, saved)| Some((index, saved.as_ref()?)));
+        let all = saved.filter(|(_, saved)| saved.used < step).map(|(index, saved)| {
+            let worth = worth_of(saved.saves, step - saved.used);
+            (CheckpointId(index as u16), worth) // at most CHECKPOINTS_MAX
         });
         all.min_by(|(_, a), (_, b)| a.total_cmp(b))
     }
@@ -109,12 +131,55 @@ impl Checkpoints {
             if saved.position <= tokens {
                 return;
             }
-            saved.users -= 1;
-            if saved.users == 0 {
-                self.saved[id.index()] = None;
-            }
             self.slots[slot.index()].pop();
+            self.leave(id);
         }
+    }
+
+    /// One user less. A checkpoint without users is dropped.
+    fn leave(&mut self, id: CheckpointId) {
+        let saved = self.get_mut(id);
+        saved.users -= 1;
+        if saved.users == 0 {
+            self.saved[id.index()] = None;
+        }
+    }
+
+    /// The checkpoints of a slot behind more than `from` and at most `to` tokens.
+    pub fn between(
+        &self,
+        slot: SlotId,
+        from: usize,
+        to: usize,
+    ) -> impl Iterator<Item = CheckpointId> {
+        let all = self.slots[slot.index()].iter().copied();
+        all.filter(move |id| (from + 1..=to).contains(&self.get(*id).position))
+    }
+
+    /// The tokens before a checkpoint, if it is still that of this save.
+    pub fn position(&self, id: CheckpointId, serial: u64) -> Option<usize> {
+        let saved = self.saved[id.index()].as_ref().filter(|saved| saved.serial == serial)?;
+        Some(saved.position)
+    }
+
+    /// A page of the store uses a checkpoint, too. Returns the number of its save.
+    pub fn share(&mut self, id: CheckpointId) -> u64 {
+        let saved = self.get_mut(id);
+        saved.users += 1;
+        saved.serial
+    }
+
+    /// A page of the store no longer uses a checkpoint, if it is still that of this save.
+    pub fn unshare(&mut self, id: CheckpointId, serial: u64) {
+        if self.position(id, serial).is_some() {
+            self.leave(id);
+        }
+    }
+
+    /// A slot, whose checkpoints stand behind fewer tokens, gets this one.
+    pub fn attach(&mut self, id: CheckpointId, slot: SlotId) {
+        self.get_mut(id).users += 1;
+        self.slots[slot.index()].push(id);
     }
 
     /// A slot that has none gets those of another one behind at most `tokens` tokens.
@@ -144,7 +209,7 @@ impl Checkpoints {
             assert!(positions.all(|position| position <= all), "a checkpoint behind the tokens");
         }
         let counted = self.saved.iter().map(|saved| saved.map_or(0, |saved| saved.users));
-        assert!(counted.eq(users), "users of checkpoints");
+        assert!(counted.zip(users).all(|(all, slots)| all >= slots), "users of checkpoints");
     }
 
     fn get(&self, id: CheckpointId) -> &Saved {
@@ -199,6 +264,20 @@ mod tests {
         checkpoints.touch(little, 100_000);
         checkpoints.save(SECOND, 600, 100_001).unwrap();
         assert_eq!(checkpoints.find(FIRST, 2000), None);
+    }
+
+    #[test]
+    fn a_page_keeps_the_checkpoints_of_its_tokens() {
+        let mut checkpoints = Checkpoints::new(2, 2);
+        let id = checkpoints.save(FIRST, 100, 1).unwrap();
+        let serial = checkpoints.share(id);
+        checkpoints.truncate(FIRST, 0);
+        assert_eq!(checkpoints.position(id, serial), Some(100));
+        checkpoints.attach(id, SECOND);
+        assert_eq!(checkpoints.find(SECOND, 100), Some((id, 100)));
+        checkpoints.unshare(id, serial);
+        checkpoints.truncate(SECOND, 0);
+        assert_eq!((checkpoints.position(id, serial), checkpoints.count()), (None, 0));
     }
 
     #[test]

@@ -13,6 +13,17 @@ use crate::types::SequenceId;
 /// Takes the answers of a step. Calls `event` with the outcome for each sequence.
 pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnMut(Event)) {
     learn(books, batch);
+    let stored = batch.stores.iter().filter(|store| store.is_made).count();
+    let pages = stored + batch.loads.len();
+    if pages > 0 {
+        let took = Duration::from_micros(batch.pages_us.into()) / pages as u32; // at most 128
+        books.page_took = Some(took);
+    }
+    books.tally.stored_pages += stored as u64;
+    for store in batch.stores.iter().filter(|store| !store.is_made) {
+        books.store.lose(store.page, batch.step, &mut books.cells.checkpoints);
+        books.slots.clean(store.slot); // what is not there cannot be stored
+    }
     let saved = batch.saves.iter().filter(|save| save.is_made).count();
     if saved > 0 {
         books.save_took = Duration::from_micros(batch.save_us.into()) / saved as u32; // a few
@@ -76,8 +87,11 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
     }
     constrained::take_masks_back(books, batch);
     for failed in &batch.failed {
-        if let Some(id) = books.slots.holder(failed.owner) {
+        let Failed { owner, next, .. } = *failed;
+        if let Some(id) = books.slots.holder(owner) {
             fail(books, id, failed, batch.aborted, &mut event);
+        } else if books.slots.shorten(owner, next.index()) {
+            books.cells.truncate(owner.slot, next.index());
         }
     }
 }
@@ -149,6 +163,7 @@ fn fail(
     aborted: bool,
     event: &mut impl FnMut(Event),
 ) {
+    books.drop_loads(id);
     let sequence = books.sequences.get_mut(id);
     sequence.planned = failed.next.index();
     books.cells.truncate(failed.owner.slot, failed.next.index());

@@ -61,7 +61,7 @@ impl StepCost {
         self.threads.calibrate(calibration);
         for kind in calibration.kinds() {
             let fastest = kind[0];
-            let (rows, none) = (rows_from(0, fastest.rows), Rows::default());
+            let (rows, none) = (Rows::of(0, fastest.rows), Rows::default());
             let took = fastest.took.as_secs_f64() * 1e6;
             // A few prompt rows take about as long as decode rows.
             self.learn(none, rows, 0, took, None);
@@ -260,7 +260,7 @@ impl StepCost {
     ) -> Option<usize> {
         self.decode.at(decode, decode.count)?;
         self.most_rows(bound, most, |count| {
-            let us = self.both(decode, rows_from(depth, count))?;
+            let us = self.both(decode, Rows::of(depth, count))?;
             Some(us * self.threads.factor(decode.count + count))
         })
     }
@@ -276,7 +276,7 @@ impl StepCost {
         most: usize,
     ) -> Option<usize> {
         self.most_rows(bound, most, |count| {
-            let more = rows_from(depth, count);
+            let more = Rows::of(depth, count);
             let all =
                 Rows { count: decode.count + more.count, depths: decode.depths + more.depths };
             let us = self.decode.at(all, all.count)?;
@@ -313,11 +313,6 @@ impl StepCost {
 fn follow(estimate: &mut Option<f64>, seen: f64) {
     let known = estimate.get_or_insert(seen);
     *known += KNOT_RATE * (seen.min(STEP_SURPRISE_MAX * known.max(1.0)) - *known);
-}
-
-/// `count` rows of a sequence, the first of them with `depth` tokens before it.
-fn rows_from(depth: usize, count: usize) -> Rows {
-    Rows { count, depths: count * (depth + count / 2) }
 }
 
 /// Encodes the share of decode rows in a pass of `rows` rows, for a [`Slope`] over that share.

@@ -20,6 +20,11 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// `count` rows of a prompt with `depth` computed tokens.
+    pub fn of(depth: usize, count: usize) -> Self {
+        Self { count, depths: count * (depth + count / 2) }
+    }
+
     /// Adds a row with `depth` tokens before it.
     pub fn add(&mut self, depth: usize) {
         self.count += 1;

@@ -26,6 +26,7 @@ mod event;
 mod guesses;
 mod luck;
 mod masks;
+mod moves;
 mod prefill;
 mod pressure;
 mod queue;
@@ -35,6 +36,7 @@ mod shares;
 mod slots;
 mod start;
 mod stops;
+mod store;
 mod tally;
 mod thread_choice;
 mod times;
@@ -45,7 +47,7 @@ use crate::ring::message::{Batch, MaskTask};
 pub use crate::types::SequenceId;
 use crate::types::{Calibration, KeyId};
 use books::Books;
-pub use capacity::{Capacity, Refusal, States};
+pub use capacity::{Capacity, Pages, Refusal, States};
 pub use event::{Event, Finish};
 pub use sequence::NewSequence;
 pub use tally::{Phase, SlotView, Tally};
@@ -92,10 +94,12 @@ impl Scheduler {
     /// 3. Sequences of a failed step restart where they stood.
     /// 4. Sequences that wait for a common prefix start when it is computed.
     /// 5. Waiting sequences start while there are slots and cells.
-    /// 6. Every decoding sequence gets a row.
-    /// 7. Decode rows get guesses behind them, if these raise the tokens per second.
-    /// 8. Prompts get as many rows as the bound on the time between two tokens leaves.
-    /// 9. If unfinished prompts have all the cells and none can go on, one is preempted.
+    /// 6. Pages of the prefix store are copied for sequences that start with them.
+    /// 7. Every decoding sequence gets a row.
+    /// 8. Decode rows get guesses behind them, if these raise the tokens per second.
+    /// 9. Prompts get as many rows as the bound on the time between two tokens leaves.
+    /// 10. If unfinished prompts have all the cells and none can go on, one is preempted.
+    /// 11. Texts that ended are copied into the prefix store.
     pub fn schedule(&mut self, batch: &mut Batch) -> bool {
         let books = &mut self.books;
         books.begin_step(batch);
@@ -104,10 +108,12 @@ impl Scheduler {
         start::restart_failed(books, batch);
         reuse::end_following(books, batch);
         start::start_waiting(books, batch, claimant);
+        moves::load(books, batch);
         decode::plan(books, batch);
         guesses::grant(books, batch);
         prefill::plan(books, batch);
         pressure::end_a_standstill(books, batch);
+        moves::store(books, batch);
         books.end_step(batch)
     }
 

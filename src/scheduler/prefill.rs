@@ -82,7 +82,8 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
 fn in_order(books: &mut Books) -> heapless::Vec<SequenceId, SLOTS_MAX> {
     let prompt = |id: &SequenceId| {
         let sequence = books.sequences.get(*id);
-        let is_prompt = matches!(sequence.state, Stage::Running(_)) && sequence.rows_left() > 1;
+        let runs = matches!(sequence.state, Stage::Running(_)) && sequence.loads.is_none();
+        let is_prompt = runs && sequence.rows_left() > 1;
         let key = sequence.asked.key;
         is_prompt.then(|| Prompt {
             id: *id,
@@ -180,14 +181,15 @@ pub(super) fn rows_left(books: &Books, batch: &Batch) -> usize {
 }
 
 /// The time that a step has for its rows: the bound on the step, less a copy, its masks, its
-/// drafts and the states that it saves. `None` if the bound is not known yet. Guesses do not raise the bound.
+/// drafts, the states that it saves and the pages that it loads. `None` if the bound is not known yet. Guesses do not raise the bound.
 fn bound_left(books: &Books, batch: &Batch) -> Option<Duration> {
     let mut decode = Rows::default();
     batch.rows.iter().for_each(|row| decode.add(row.position.index()));
     let copy = books.cost.copy().filter(|_| books.copied).unwrap_or_default();
     let masks = Duration::from_micros(books.masks.planned);
     let saves = books.save_took * batch.saves.len() as u32; // at most two for each slot
-    let besides = copy + masks + saves + times::drafts_time(books, batch);
+    let pages = books.page_took.unwrap_or_default() * batch.loads.len() as u32; // PAGES_STEP_MAX
+    let besides = copy + masks + saves + pages + times::drafts_time(books, batch);
     times::bound(books, decode).map(|bound| bound.saturating_sub(besides))
 }
 

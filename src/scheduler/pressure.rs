@@ -36,6 +36,7 @@ pub(super) fn last_of(books: &Books, is_meant: impl Fn(&Sequence) -> bool) -> Op
 
 /// Preempts a sequence: it loses its slot and returns to the queue with all its tokens.
 pub(super) fn preempt(books: &mut Books, batch: &mut Batch, id: SequenceId) {
+    books.drop_loads(id);
     let sequence = books.sequences.get_mut(id);
     let owner = sequence.owner();
     sequence.state = Stage::Waiting;
@@ -68,6 +69,7 @@ pub(super) fn end_a_standstill(books: &mut Books, batch: &mut Batch) {
     // A prefix that was used in this step becomes evictable in the next one. Never preempt a
     // sequence that started in this step.
     if batch.rows.is_empty()
+        && batch.loads.is_empty()
         && books.cells.left() == 0
         && books.cells.kept() == 0
         && batch.starts.is_empty()

@@ -87,7 +87,8 @@ fn ready_in(books: &Books, slot: SlotId, tokens: usize) -> Option<Ready> {
     if books.capacity.states.is_none() {
         return Some(Ready { slot, tokens, checkpoint: None });
     }
-    let (checkpoint, tokens) = books.cells.checkpoints.find(slot, tokens)?;
+    let checkpoints = &books.cells.checkpoints;
+    let (checkpoint, tokens) = checkpoints.find_before(slot, tokens, books.step)?;
     Some(Ready { slot, tokens, checkpoint: Some(checkpoint) })
 }
 

@@ -10,8 +10,8 @@ use crate::limits::BRANCHES_MAX;
 use crate::ring::message::{Batch, Start};
 use crate::sampling::AdvancedSampling;
 use crate::types::{
-    CacheScope, CheckpointId, Guessing, KeyId, Logits, Owner, Position, Sampling, SequenceId,
-    SlotId, TokenId,
+    CacheScope, CheckpointId, Guessing, KeyId, Logits, Owner, PageId, Position, Sampling,
+    SequenceId, SlotId, TokenId,
 };
 
 /// A sequence to be admitted.
@@ -101,8 +101,24 @@ pub(super) struct Sequence {
     pub overtaken: u32,
     /// Where its masks come from.
     pub masks: MaskSource,
+    /// The pages of the prefix store that it starts with, until they are copied.
+    pub loads: Option<Loads>,
+    /// The KV cache had no room for its pages of the prefix store.
+    pub avoids_store: bool,
     /// The numbers of first tokens that other sequences share.
     pub shared: heapless::Vec<u32, SHARED_STOPS_MAX>,
+}
+
+/// Pages of the prefix store that a sequence starts with.
+#[derive(Clone, Debug)]
+pub(super) struct Loads {
+    pub pages: Vec<PageId>,
+    /// The page to copy next.
+    pub next: usize,
+    /// The tokens of the sequence when all are copied.
+    pub tokens: usize,
+    /// The recurrent state behind them.
+    pub checkpoint: Option<CheckpointId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,6 +294,8 @@ impl Sequences {
             made_way_at: 0,
             overtaken: 0,
             masks: MaskSource::DecodeLane { us: 0 },
+            loads: None,
+            avoids_store: false,
             shared: heapless::Vec::new(),
         });
         self.admitted += 1;

@@ -19,12 +19,26 @@ struct Slot {
     /// The rows that ran for them. While a sample that became a row is on its way, they are more
     /// than the kept tokens.
     rows: usize,
+    /// The prefix store may lack some of them.
+    is_dirty: bool,
     /// The sequences that may use them.
     scope: CacheScope,
     /// The last step that used these tokens.
     used: u64,
     /// The tokens were reused before.
     reused: bool,
+}
+
+/// A free slot whose tokens the prefix store may lack.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dirty {
+    pub slot: SlotId,
+    /// The slot with the generation of its last holder.
+    pub owner: Owner,
+    /// The sequences that may use the tokens.
+    pub scope: CacheScope,
+    /// No further row ran behind the tokens.
+    pub is_all: bool,
 }
 
 /// The tokens that a sequence leaves in its slot.
@@ -54,6 +68,7 @@ impl Slots {
             holder: None,
             kept: Vec::new(),
             rows: 0,
+            is_dirty: false,
             scope: CacheScope::default(),
             used: 0,
             reused: false,
@@ -101,6 +116,7 @@ impl Slots {
         assert_eq!(slot.generation, owner.generation, "release by an earlier holder");
         assert!(slot.holder.is_some(), "release of a slot nobody holds");
         slot.holder = None;
+        slot.is_dirty = true;
         slot.used = step;
         slot.reused = false;
         if let Some(kept) = kept {
@@ -121,7 +137,46 @@ impl Slots {
             slot.rows = slot.kept.len(); // the decode lane drops such a row
         } else {
             slot.kept.push(token);
+            slot.is_dirty = true;
         }
+    }
+
+    /// Of the slots whose tokens the prefix store may lack, the one of the lowest [`Slot::value`].
+    pub fn dirty(&self) -> Option<Dirty> {
+        let slots = (0..self.slots.len() as u16).map(SlotId); // at most SLOTS_MAX
+        let dirty = slots.filter_map(|slot| self.dirty_in(slot));
+        dirty.min_by_key(|dirty| self.slots[dirty.slot.index()].value())
+    }
+
+    /// A free slot, if the prefix store may lack some of its tokens.
+    pub fn dirty_in(&self, slot: SlotId) -> Option<Dirty> {
+        let place = &self.slots[slot.index()];
+        let is_dirty = place.holder.is_none() && place.is_dirty && !place.kept.is_empty();
+        let owner = Owner { slot, generation: place.generation };
+        let is_all = place.rows == place.kept.len();
+        is_dirty.then_some(Dirty { slot, owner, scope: place.scope, is_all })
+    }
+
+    /// Notes that the prefix store has what it can have of a slot.
+    pub fn clean(&mut self, slot: SlotId) {
+        self.slots[slot.index()].is_dirty = false;
+    }
+
+    /// The tokens of the kept prefix.
+    pub fn text(&self, slot: SlotId) -> &[TokenId] {
+        &self.slots[slot.index()].kept
+    }
+
+    /// Drops kept tokens from `tokens` on, which a step that failed lost after its sequence had left
+    /// its slot. Returns false if another sequence has held the slot since.
+    pub fn shorten(&mut self, owner: Owner, tokens: usize) -> bool {
+        let slot = &mut self.slots[owner.slot.index()];
+        let is_same = slot.generation == owner.generation && slot.holder.is_none();
+        if is_same {
+            slot.kept.truncate(tokens);
+            slot.rows = tokens.min(slot.rows);
+        }
+        is_same
     }
 
     /// Evicts the kept prefix of the lowest [`Slot::value`]. Prefixes used in `step` stay.

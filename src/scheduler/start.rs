@@ -11,7 +11,7 @@ use super::reuse::{Prefix, Ready};
 use super::sequence::Stage;
 use super::shares::Overtaken;
 use super::tuning::CHECKPOINT_TOKENS_MIN;
-use super::{claims, constrained, queue, reuse};
+use super::{claims, constrained, moves, queue, reuse};
 use crate::ring::message::Batch;
 use crate::types::{Owner, SequenceId, SlotId};
 
@@ -71,7 +71,22 @@ pub(super) fn start_waiting(books: &mut Books, batch: &mut Batch, claimant: Opti
 fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefix) -> bool {
     let key = books.sequences.get(id).asked.key;
     let free = claims::free_slot(books, key).expect("there is a free slot");
-    if let Some((leader, tokens)) = prefix.coming {
+    let ready = prefix.ready.map_or(0, |ready| ready.tokens);
+    let coming = prefix.coming.map_or(0, |(_, tokens)| tokens);
+    let mut shared = prefix.shared;
+    let loads = moves::find(books, id, ready, &mut shared).filter(|loads| loads.tokens > coming);
+    // Texts that are stored meanwhile must not replace what this one starts from.
+    let states = [
+        prefix.ready.and_then(|ready| ready.checkpoint),
+        loads.as_ref().and_then(|loads| loads.checkpoint),
+    ];
+    states.into_iter().flatten().for_each(|state| books.cells.checkpoints.touch(state, books.step));
+    if let Some(loads) = &loads {
+        books.store.pin(&loads.pages);
+        books.store.touch(loads.pages.last().copied(), books.step);
+    }
+    if let Some((leader, tokens)) = prefix.coming.filter(|_| loads.is_none()) {
+        moves::store_before_it_is_lost(books, batch, free);
         let owner = take_slot(books, free, id, 0);
         reuse::follow(books, id, owner, leader, tokens);
         // This clears the slot: tokens left in it would occupy cells that the books do not count.
@@ -79,7 +94,14 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
         return true;
     }
     let nothing = Ready { slot: free, tokens: 0, checkpoint: None };
-    let ready = prefix.ready.unwrap_or(nothing);
+    let ready = match &loads {
+        None => prefix.ready.unwrap_or(nothing),
+        Some(loads) => {
+            let kept = prefix.ready.map(|ready| (ready.slot, moves::kept_before(books, loads)));
+            let kept = kept.filter(|(_, tokens)| *tokens > 0);
+            kept.map_or(nothing, |(slot, tokens)| Ready { slot, tokens, checkpoint: None })
+        }
+    };
     let Ready { slot: source, tokens, .. } = ready;
     // Take the slot that holds the prefix if it is free, unless most of its tokens would be
     // lost to later sequences.
@@ -87,12 +109,17 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
     let in_place = is_free && 2 * tokens >= books.slots.kept_len(source);
     let place = if in_place { source } else { free };
     if place != source && !reuse::may_copy(books) {
+        loads.iter().for_each(|loads| books.store.unpin(&loads.pages));
         return false;
     }
+    moves::store_before_it_is_lost(books, batch, place);
     let owner = take_slot(books, place, id, if place == source { tokens } else { 0 });
     reuse::start_running(books, batch, id, owner, ready);
-    if prefix.shared >= tokens + CHECKPOINT_TOKENS_MIN {
-        reuse::stop_at(books, id, prefix.shared); // others will part from it there, too
+    if let Some(loads) = loads {
+        moves::begin(books, id, loads);
+    }
+    if shared >= books.sequences.get(id).cached + CHECKPOINT_TOKENS_MIN {
+        reuse::stop_at(books, id, shared); // others will part from it there, too
     }
     true
 }

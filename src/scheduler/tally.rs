@@ -9,6 +9,10 @@ pub struct Tally {
     pub cached_tokens: u64,
     /// Tokens planned as prompt rows: prompts, and tokens that preempted sequences had generated.
     pub prefilled_tokens: u64,
+    /// Prompt tokens found in the prefix store; [`Tally::cached_tokens`] has them, too.
+    pub restored_tokens: u64,
+    /// Pages that were copied into the prefix store.
+    pub stored_pages: u64,
     /// Recurrent states that were saved.
     pub states_saved: u64,
     /// Sequences that started from a saved state.

@@ -59,6 +59,24 @@ pub const CELLS_COPIED_PER_TOKEN: usize = 128;
 /// A kept prefix that was reused counts as used this many steps later than one that was not.
 pub const REUSED_STEPS: u64 = 1024;
 
+// The prefix store ([`super::moves`])
+
+/// Time of a step for copies from the store, if no sequence decodes. A request that arrives
+/// meanwhile waits for it.
+pub const LOADS_TIME: Duration = Duration::from_millis(20);
+
+/// Copies from the store make a step with decode rows longer by this part, or by one page if that
+/// takes longer. With more, streams would notice; with less, a returning text would wait for longer.
+pub const LOADS_PART: f64 = 0.15;
+
+/// Time of a step without rows for copies into the store. A request that arrives meanwhile waits
+/// for it.
+pub const STORES_TIME: Duration = Duration::from_millis(4);
+
+/// Copies into the store make any other step longer by this part, or by one page if that takes
+/// longer.
+pub const STORES_PART: f64 = 0.05;
+
 // Saved recurrent states
 
 /// Fewest tokens that a saved state must save. For the shape of Qwen3.5-0.8B, a state takes as long

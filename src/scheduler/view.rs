@@ -53,6 +53,7 @@ impl Scheduler {
                 let place = |id: SequenceId| self.books.held.iter().position(|held| *held == id);
                 assert!(place(leader) < place(*id), "a sequence waits for one that came later");
                 assert_eq!(sequence.planned, 0, "a follower has no rows");
+                assert!(sequence.loads.is_none(), "a follower loads no pages");
             }
         }
         let waiting = self.books.waiting.iter().map(|id| self.books.sequences.get(*id));
@@ -61,6 +62,7 @@ impl Scheduler {
         assert_eq!(self.books.shares.sequences.held(), self.books.waiting.len());
         assert_eq!(self.books.shares.tokens.held(), tokens);
         self.books.cells.check();
+        self.books.store.check();
         let masks = self.books.held.iter().map(|id| &self.books.sequences.get(*id).masks);
         let own =
             masks.filter(|m| matches!(m, MaskSource::Unasked(Some(_)) | MaskSource::Ready(_)));
@@ -151,6 +153,11 @@ impl Scheduler {
     /// Saved recurrent states.
     pub fn checkpoints(&self) -> usize {
         self.books.cells.checkpoints.count()
+    }
+
+    /// Pages of the prefix store that are in use.
+    pub fn pages(&self) -> usize {
+        self.books.store.used()
     }
 
     /// Tasks at the mask lane.

@@ -53,6 +53,17 @@ impl CheckpointId {
     }
 }
 
+/// A page of the prefix store, below [`PAGES_MAX`](crate::limits::PAGES_MAX).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageId(pub u32);
+
+impl PageId {
+    /// The page as an index into a table.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// The API key of a request: a tenant. Keys that had the same place one after another are not
 /// equal. Without keys, it is always the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

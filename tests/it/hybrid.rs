@@ -9,16 +9,27 @@ use serde_json::{Value, json};
 
 use crate::support::{TestServer, config};
 
-fn server() -> TestServer {
-    static MADE: OnceLock<PathBuf> = OnceLock::new();
-    TestServer::file(MADE.get_or_init(model).clone(), ServeConfig { parallel: 2, ..config() })
+/// Small hybrid models: with a short convolution, and with a gated delta net.
+pub const SHAPES: [&str; 2] = ["tiny-hybrid", "tiny-delta"];
+
+fn servers() -> impl Iterator<Item = TestServer> {
+    SHAPES
+        .iter()
+        .map(|shape| TestServer::file(hybrid(shape), ServeConfig { parallel: 2, ..config() }))
 }
 
-fn model() -> PathBuf {
+/// The file of a small hybrid model.
+pub fn hybrid(shape: &str) -> PathBuf {
+    static MADE: OnceLock<[PathBuf; 2]> = OnceLock::new();
+    let place = SHAPES.iter().position(|known| *known == shape).unwrap();
+    MADE.get_or_init(|| SHAPES.map(model))[place].clone()
+}
+
+fn model(shape: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hybrid");
     std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("tiny-hybrid.gguf");
-    let shape = Shape::named("tiny-hybrid").unwrap().clone();
+    let path = folder.join(format!("{shape}.gguf"));
+    let shape = Shape::named(shape).unwrap().clone();
     let quant = Quant::named("q8_0").unwrap();
     let request = Request { shape, quant, seed: 0, out: path.clone(), force: true, threads: 2 };
     synth(&request, |_| ()).unwrap();
@@ -39,17 +50,18 @@ fn follow(server: &TestServer, prompt: &[i64], more: Value) -> (Vec<i64>, u64) {
 /// The state is that behind the last token, so a text goes on only where nothing of it is dropped.
 #[test]
 fn the_next_turn_of_a_chat_computes_only_what_is_new() {
-    let server = server();
-    let mut prompt: Vec<i64> = (0..200).map(|number| 300 + number * 7 % 1000).collect();
-    for turn in 0..4 {
-        let (anew, cached) = follow(&server, &prompt, json!({"cache_prompt": false}));
-        assert_eq!(cached, 0, "turn {turn}");
-        let (said, cached) = follow(&server, &prompt, json!({}));
-        // The last token of an answer has not been computed.
-        let kept = if turn == 0 { 0 } else { prompt.len() as u64 - 31 };
-        assert_eq!((said.clone(), cached), (anew, kept), "turn {turn}");
-        prompt.extend(&said);
-        prompt.extend((0..30).map(|number| 400 + turn + number * 11));
+    for server in servers() {
+        let mut prompt: Vec<i64> = (0..200).map(|number| 300 + number * 7 % 1000).collect();
+        for turn in 0..4 {
+            let (anew, cached) = follow(&server, &prompt, json!({"cache_prompt": false}));
+            assert_eq!(cached, 0, "turn {turn}");
+            let (said, cached) = follow(&server, &prompt, json!({}));
+            // The last token of an answer has not been computed.
+            let kept = if turn == 0 { 0 } else { prompt.len() as u64 - 31 };
+            assert_eq!((said.clone(), cached), (anew, kept), "turn {turn}");
+            prompt.extend(&said);
+            prompt.extend((0..30).map(|number| 400 + turn + number * 11));
+        }
     }
 }
 
@@ -60,68 +72,73 @@ fn beginning(count: usize) -> Vec<i64> {
 
 #[test]
 fn an_answer_written_again_computes_only_the_end_of_its_prompt() {
-    let server = server();
-    let prompt = beginning(200);
-    let (said, cached) = follow(&server, &prompt, json!({}));
-    assert_eq!(cached, 0);
-    assert_eq!(follow(&server, &prompt, json!({})), (said, 199));
+    for server in servers() {
+        let prompt = beginning(200);
+        let (said, cached) = follow(&server, &prompt, json!({}));
+        assert_eq!(cached, 0);
+        assert_eq!(follow(&server, &prompt, json!({})), (said, 199));
+    }
 }
 
 #[test]
 fn prompts_that_part_from_another_start_where_they_part_from_the_second_on() {
-    let server = server();
-    follow(&server, &beginning(300), json!({}));
-    for turn in 0..4 {
-        let prompt = [beginning(150), vec![500 + turn; 70]].concat();
-        let (anew, _) = follow(&server, &prompt, json!({"cache_prompt": false}));
-        // The first one had to learn the place.
-        let cached = if turn == 0 { 0 } else { 150 };
-        assert_eq!(follow(&server, &prompt, json!({})), (anew, cached), "turn {turn}");
+    for server in servers() {
+        follow(&server, &beginning(300), json!({}));
+        for turn in 0..4 {
+            let prompt = [beginning(150), vec![500 + turn; 70]].concat();
+            let (anew, _) = follow(&server, &prompt, json!({"cache_prompt": false}));
+            // The first one had to learn the place.
+            let cached = if turn == 0 { 0 } else { 150 };
+            assert_eq!(follow(&server, &prompt, json!({})), (anew, cached), "turn {turn}");
+        }
     }
 }
 
 #[test]
 fn requests_at_once_compute_their_common_beginning_once() {
-    let server = server();
-    let prompts: Vec<Vec<i64>> =
-        (0..4).map(|number| [beginning(400), vec![600 + number; 20]].concat()).collect();
-    let complete = |prompts: &[Vec<i64>], cache: bool| {
-        let body = json!({"prompt": prompts, "max_tokens": 16, "temperature": 0,
-            "ignore_eos": true, "cache_prompt": cache});
-        let answer = server.post("/v1/completions", &body.to_string()).json();
-        let choices = answer["choices"].as_array().unwrap_or_else(|| panic!("{answer}"));
-        let texts: Vec<Value> = choices.iter().map(|choice| choice["text"].clone()).collect();
-        (texts, answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap())
-    };
-    let alone: Vec<Value> =
-        prompts.chunks(1).flat_map(|prompt| complete(prompt, false).0).collect();
-    // All but the first wait for the first.
-    assert_eq!(complete(&prompts, true), (alone, 3 * 400));
+    for server in servers() {
+        let prompts: Vec<Vec<i64>> =
+            (0..4).map(|number| [beginning(400), vec![600 + number; 20]].concat()).collect();
+        let complete = |prompts: &[Vec<i64>], cache: bool| {
+            let body = json!({"prompt": prompts, "max_tokens": 16, "temperature": 0,
+                "ignore_eos": true, "cache_prompt": cache});
+            let answer = server.post("/v1/completions", &body.to_string()).json();
+            let choices = answer["choices"].as_array().unwrap_or_else(|| panic!("{answer}"));
+            let texts: Vec<Value> = choices.iter().map(|choice| choice["text"].clone()).collect();
+            (texts, answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap())
+        };
+        let alone: Vec<Value> =
+            prompts.chunks(1).flat_map(|prompt| complete(prompt, false).0).collect();
+        // All but the first wait for the first.
+        assert_eq!(complete(&prompts, true), (alone, 3 * 400));
+    }
 }
 
 #[test]
 fn one_request_may_use_the_context_of_all() {
-    let server = server();
-    let tokens = server.get("/props").json()["default_generation_settings"]["n_ctx"].as_u64();
-    let trained = 2048;
-    assert!(tokens.unwrap() >= trained, "{tokens:?}");
+    for server in servers() {
+        let tokens = server.get("/props").json()["default_generation_settings"]["n_ctx"].as_u64();
+        let trained = 2048;
+        assert!(tokens.unwrap() >= trained, "{tokens:?}");
+    }
 }
 
 /// A chat's prompt says where others will part from it.
 #[test]
 fn another_question_starts_behind_the_turns_before_it() {
-    let server = server();
-    let ask = |system: &str, question: &str| {
-        let body = json!({"messages": [{"role": "system", "content": system},
-            {"role": "user", "content": question}], "max_tokens": 8, "temperature": 0});
-        let answer = server.post("/v1/chat/completions", &body.to_string()).json();
-        answer["usage"]["prompt_tokens_details"]["cached_tokens"]
-            .as_u64()
-            .unwrap_or_else(|| panic!("{answer}"))
-    };
-    let system = "You are careful and say little. ".repeat(20);
-    assert_eq!(ask(&system, "What is the tallest mountain of them all?"), 0);
-    let cached = ask(&system, "Name a river.");
-    assert!(cached > 100, "{cached}");
-    assert!(ask("Another one. ".repeat(60).as_str(), "Name a river.") < 10);
+    for server in servers() {
+        let ask = |system: &str, question: &str| {
+            let body = json!({"messages": [{"role": "system", "content": system},
+                {"role": "user", "content": question}], "max_tokens": 8, "temperature": 0});
+            let answer = server.post("/v1/chat/completions", &body.to_string()).json();
+            answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+                .as_u64()
+                .unwrap_or_else(|| panic!("{answer}"))
+        };
+        let system = "You are careful and say little. ".repeat(20);
+        assert_eq!(ask(&system, "What is the tallest mountain of them all?"), 0);
+        let cached = ask(&system, "Name a river.");
+        assert!(cached > 100, "{cached}");
+        assert!(ask("Another one. ".repeat(60).as_str(), "Name a river.") < 10);
+    }
 }

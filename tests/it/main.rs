@@ -35,6 +35,7 @@ mod openapi;
 mod ops;
 mod page;
 mod policy;
+mod prefix_store;
 mod pressure;
 mod profile;
 mod rank;

@@ -14,7 +14,7 @@ use corelane::model::fake::{FakeModel, FakeOptions};
 use corelane::prepare::ServedModel;
 use corelane::ring::bell::SocketBell;
 use corelane::ring::{self, message::Batch};
-use corelane::scheduler::{Capacity, NewSequence, Scheduler, SequenceId};
+use corelane::scheduler::{Capacity, NewSequence, Pages, Scheduler, SequenceId};
 use corelane::types::{ItlTarget, Sampling};
 
 fn capacity() -> Capacity {
@@ -28,6 +28,7 @@ fn capacity() -> Capacity {
         queue_tokens: 1000,
         reuse: false,
         states: None,
+        pages: Pages::default(),
         own_cells: false,
         looks_up: true,
         drafts: false,

@@ -12,7 +12,9 @@ use corelane::model::StepError;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
 use corelane::ring::message::{Batch, Start};
 use corelane::sampling::AdvancedSampling;
-use corelane::scheduler::{Capacity, Event, Finish, NewSequence, Scheduler, SequenceId, States};
+use corelane::scheduler::{
+    Capacity, Event, Finish, NewSequence, Pages, Scheduler, SequenceId, States,
+};
 use corelane::types::{CacheScope, Guessing, ItlTarget, KeyId, Owner, Sampling, SlotId, TokenId};
 
 use crate::drafter::drafter;
@@ -73,6 +75,8 @@ struct Tally {
     cached: u64,
     states_saved: u64,
     states_restored: u64,
+    stored_pages: u64,
+    restored_tokens: u64,
     evicted: u64,
     preempted: u64,
     retried: u64,
@@ -102,6 +106,7 @@ impl Simulation {
             queue_tokens: random.within(100, 3000),
             reuse: !random.one_in(4),
             states: None,
+            pages: Pages::default(),
             own_cells: random.one_in(2),
             looks_up: true,
             drafts: !random.one_in(3),
@@ -109,13 +114,21 @@ impl Simulation {
         };
         let checkpoints = random.within(0, 8);
         let states = States { checkpoints, interval: random.within(8, 100) };
-        let capacity = Capacity { states: is_recurrent.then_some(states), ..capacity };
+        let has_store = !capacity.own_cells && !random.one_in(3);
+        let pages = if has_store { random.within(1, 60) } else { 0 };
+        let pages = Pages { count: pages, tokens: random.within(1, 40) };
+        let capacity = Capacity { states: is_recurrent.then_some(states), pages, ..capacity };
         let guesses =
             if is_recurrent || random.one_in(3) { 0 } else { random.within(1, GUESSES_MAX) };
         let end_one_in = if random.one_in(4) { 0 } else { random.within(2, 60) as u64 };
         let metrics = Arc::new(Metrics::default());
-        let options =
-            FakeOptions { end_one_in, is_recurrent, checkpoints, ..FakeOptions::default() };
+        let options = FakeOptions {
+            end_one_in,
+            is_recurrent,
+            checkpoints,
+            pages: pages.count,
+            ..FakeOptions::default()
+        };
         let context = capacity.context_tokens as usize;
         let model = FakeModel::new(slots, context, capacity.step_rows, options);
         let drafter = drafter(&mut random, seed, options, slots, context);
@@ -129,7 +142,10 @@ impl Simulation {
             end_one_in,
             scheduler: Scheduler::new(capacity.clone()),
             capacity,
-            lane: lane.with_guesses(true, Some(drafter)).with_checkpoints(checkpoints),
+            lane: lane
+                .with_guesses(true, Some(drafter))
+                .with_checkpoints(checkpoints)
+                .with_pages(pages.count, pages.tokens),
             down: VecDeque::new(),
             spare: (0..STEPS_IN_FLIGHT).map(|_| Box::default()).collect(),
             up: VecDeque::new(),
@@ -417,6 +433,8 @@ impl Simulation {
         self.tally.cached += told.cached_tokens;
         self.tally.states_saved += told.states_saved;
         self.tally.states_restored += told.states_restored;
+        self.tally.stored_pages += told.stored_pages;
+        self.tally.restored_tokens += told.restored_tokens;
         self.tally.evicted += told.evicted_tokens;
         self.tally.preempted += told.preemptions;
         self.tally.retried += told.retries;
@@ -475,6 +493,8 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
         total.cached += tally.cached;
         total.states_saved += tally.states_saved;
         total.states_restored += tally.states_restored;
+        total.stored_pages += tally.stored_pages;
+        total.restored_tokens += tally.restored_tokens;
         total.evicted += tally.evicted;
         total.preempted += tally.preempted;
         total.retried += tally.retried;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use corelane::decode::DecodeLane;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
 use corelane::ring::message::Batch;
-use corelane::scheduler::{Capacity, Event, NewSequence, Scheduler};
+use corelane::scheduler::{Capacity, Event, NewSequence, Pages, Scheduler};
 use corelane::types::{ItlTarget, Sampling, TokenId};
 
 /// A fake model that never ends a text, for steps of at most 32 rows.
@@ -26,6 +26,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
         queue_tokens: 1000,
         reuse: true,
         states: None,
+        pages: Pages::default(),
         own_cells: false,
         looks_up: true,
         drafts: false,

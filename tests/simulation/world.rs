@@ -40,10 +40,10 @@ use corelane::prepare::{self, Envelope, Prepared, ServedModel, Step};
 use corelane::ring::bell::SocketBell;
 use corelane::ring::message::{Batch, MaskTask, Sample, Score, Start, TokenLogprobs};
 use corelane::ring::{self, LaneLink};
-use corelane::scheduler::{Capacity, SequenceId, States};
+use corelane::scheduler::{Capacity, Pages, SequenceId, States};
 use corelane::server::places::{Place, Places};
 use corelane::server::responses::Responses;
-use corelane::types::{CacheScope, Guessing, ItlTarget, KeyId, Owner, SlotId, TokenId};
+use corelane::types::{CacheScope, Guessing, ItlTarget, KeyId, Owner, PageId, SlotId, TokenId};
 
 use crate::drafter::drafter;
 use crate::reference::Reference;
@@ -200,6 +200,7 @@ impl World {
             queue_tokens: random.within(100, 3000),
             reuse: !random.one_in(4),
             states: None,
+            pages: Pages::default(),
             own_cells: random.one_in(3),
             looks_up: true,
             drafts: !random.one_in(3),
@@ -213,7 +214,11 @@ impl World {
             ..FakeOptions::default()
         };
         let states = States { checkpoints: options.checkpoints, interval: random.within(8, 100) };
-        let capacity = Capacity { states: is_recurrent.then_some(states), ..capacity };
+        let has_store = !capacity.own_cells && !random.one_in(3);
+        let pages = if has_store { random.within(1, 60) } else { 0 };
+        let pages = Pages { count: pages, tokens: random.within(1, 40) };
+        let capacity = Capacity { states: is_recurrent.then_some(states), pages, ..capacity };
+        let options = FakeOptions { pages: pages.count, ..options };
         let guesses = !is_recurrent && !random.one_in(3);
         let context = capacity.context_tokens as usize;
         let drafter = drafter(&mut random, seed, options, slots, context);
@@ -257,7 +262,8 @@ impl World {
             pump_is_due: false,
             lane: DecodeLane::new(fake, slots, sequence_tokens as usize, ends, Arc::default())
                 .with_guesses(true, Some(drafter))
-                .with_checkpoints(options.checkpoints),
+                .with_checkpoints(options.checkpoints)
+                .with_pages(pages.count, pages.tokens),
             link,
             down: VecDeque::new(),
             running: None,

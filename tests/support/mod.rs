@@ -409,6 +409,7 @@ pub fn served_model(sequence_tokens: u32) -> ServedModel {
         embeds: None,
         spm_infill: false,
         guessing: Guessing::default(),
+        store_bytes: 0,
         n_predict: None,
     }
 }
@@ -464,6 +465,7 @@ pub fn context(loaded: &Loaded, slots: u32, context_tokens: u32, rows: u32) -> C
         pinned: false,
         poll: 0,
         checkpoints: (0, 0),
+        pages: (0, 0),
         cache: CacheLayout::default(),
         attention: loaded.kernels,
         abort: Arc::default(),

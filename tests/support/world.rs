@@ -12,7 +12,9 @@ use corelane::model::fake::{END, FakeModel, FakeOptions};
 use corelane::model::vocab::Vocab;
 use corelane::ring::message::{Batch, MaskTask};
 use corelane::sampling::AdvancedSampling;
-use corelane::scheduler::{Capacity, Event, NewSequence, Phase, Scheduler, SequenceId, SlotView};
+use corelane::scheduler::{
+    Capacity, Event, NewSequence, Pages, Phase, Scheduler, SequenceId, SlotView,
+};
 use corelane::types::{ItlTarget, KeyId, Sampling, TokenId};
 
 pub fn capacity(slots: usize, sequence_tokens: u32) -> Capacity {
@@ -26,6 +28,7 @@ pub fn capacity(slots: usize, sequence_tokens: u32) -> Capacity {
         queue_tokens: 1 << 20,
         reuse: true,
         states: None,
+        pages: Pages::default(),
         own_cells: false,
         looks_up: true,
         drafts: false,

@@ -168,6 +168,8 @@ impl World {
         let scheduler = self.engine.scheduler().tally();
         self.count("cached", scheduler.cached_tokens);
         self.count("evicted", scheduler.evicted_tokens);
+        self.count("pages stored", scheduler.stored_pages);
+        self.count("restored", scheduler.restored_tokens);
         self.count("states saved", scheduler.states_saved);
         self.count("states restored", scheduler.states_restored);
         self.count("preempted", scheduler.preemptions);

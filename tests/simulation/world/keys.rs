@@ -10,6 +10,8 @@ pub(super) struct Tenants {
     are_apart: bool,
     /// The tenant of each token, by slot.
     written: Vec<Vec<Option<KeyId>>>,
+    /// The tenant of each token of a page of the prefix store.
+    stored: HashMap<PageId, Vec<Option<KeyId>>>,
     /// The tenant of each owner of a slot that started.
     starters: HashMap<Owner, KeyId>,
 }
@@ -18,7 +20,8 @@ impl Tenants {
     pub(super) fn new(random: &mut Random, places: usize, slots: usize) -> Self {
         let are_apart = !random.one_in(4);
         let written = vec![Vec::new(); slots];
-        Self { generations: vec![0; places], are_apart, written, starters: HashMap::new() }
+        let (stored, starters) = (HashMap::new(), HashMap::new());
+        Self { generations: vec![0; places], are_apart, written, stored, starters }
     }
 }
 
@@ -95,6 +98,11 @@ impl World {
 
     /// No sequence starts with tokens of another tenant.
     pub(super) fn check_prefixes(&mut self, batch: &Batch) {
+        let Tenants { written, stored, .. } = &mut self.tenants;
+        for store in &batch.stores {
+            let slot = &written[store.slot.index()];
+            stored.insert(store.page, slot[store.from.index()..store.to.index()].to_vec());
+        }
         for slot in &batch.clears {
             self.tenants.written[slot.index()].clear();
         }
@@ -114,6 +122,16 @@ impl World {
                 );
             }
             written[start.owner.slot.index()] = prefix;
+        }
+        let Tenants { are_apart, written, stored, starters, .. } = &mut self.tenants;
+        for load in &batch.loads {
+            let tenant = starters.get(&load.owner).copied();
+            let tokens = &stored[&load.page][..load.to.index() - load.from.index()];
+            let is_own = tokens.iter().all(|writer| *writer == tenant);
+            assert!(is_own || !*are_apart, "{tenant:?} loads {tokens:?}");
+            let slot = &mut written[load.owner.slot.index()];
+            slot.truncate(load.from.index());
+            slot.extend_from_slice(tokens);
         }
         for row in &batch.rows {
             let Tenants { written, starters, .. } = &mut self.tenants;

@@ -281,6 +281,7 @@ impl Stage {
             sequence_tokens: self.workload.capacity.sequence_tokens,
             spm_infill: false,
             guessing: self.workload.guessing,
+            store_bytes: 0,
             n_predict: None,
         });
         let capacity = self.workload.capacity.clone();

@@ -170,6 +170,8 @@ impl Texts {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use corelane::scheduler::Pages;
+
     use super::*;
 
     pub fn workload(requests: usize, concurrency: usize, prompt: usize) -> Workload {
@@ -188,6 +190,7 @@ pub(super) mod tests {
                 queue_tokens: 1024,
                 reuse: false,
                 states: None,
+                pages: Pages::default(),
                 own_cells: false,
                 looks_up: true,
                 drafts: false,

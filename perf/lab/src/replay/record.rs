@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use std::ops::Range;
+
 use corelane::model::vocab::Vocab;
 use corelane::model::{Backend, DecodeRow, StepError};
 use corelane::random::mix;
-use corelane::types::{CheckpointId, Position, SlotId, TokenId};
+use corelane::types::{CheckpointId, PageId, Position, SlotId, TokenId};
 
 /// A prompt, and the answer that a model gave to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,6 +156,14 @@ impl<B: Backend> Backend for Replayed<B> {
             self.slots[slot.index()].record = None;
         }
         self.model.truncate(slot, from)
+    }
+
+    fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: PageId) -> bool {
+        self.model.store_page(slot, positions, page)
+    }
+
+    fn load_page(&mut self, slot: SlotId, page: PageId) -> bool {
+        self.model.load_page(slot, page)
     }
 
     fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool {

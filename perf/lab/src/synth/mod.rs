@@ -210,6 +210,7 @@ fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf 
         Architecture::Qwen3 => "qwen3",
         Architecture::Llama => "llama",
         Architecture::Lfm2 => "lfm2",
+        Architecture::Qwen35 => "qwen35",
     };
     header.set_text("general.architecture", architecture);
     header.set_text("general.name", &shape.title());
@@ -237,6 +238,21 @@ fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf 
         header.set_number(&key("vocab_size"), shape.vocab);
     } else {
         header.set_number(&key("attention.head_count_kv"), shape.kv_heads);
+    }
+    if shape.architecture == Architecture::Qwen35 {
+        let [heads, size] = shape.delta;
+        header.set_integers(&key("rope.dimension_sections"), &shape::ROTATED_PAIRS);
+        for (name, value) in [
+            ("rope.dimension_count", shape::ROTATED),
+            ("full_attention_interval", shape.attention[0] + 1),
+            ("ssm.conv_kernel", shape::DELTA_CONVOLUTION.len() as u32),
+            ("ssm.state_size", size),
+            ("ssm.group_count", heads),
+            ("ssm.time_step_rank", heads),
+            ("ssm.inner_size", heads * size),
+        ] {
+            header.set_number(&key(name), value);
+        }
     }
     header.set_float(&key("attention.layer_norm_rms_epsilon"), shape.rms_epsilon);
     header.set_float(&key("rope.freq_base"), shape.rope_base);

@@ -54,8 +54,10 @@ pub struct Shape {
     pub rms_epsilon: f32,
     /// Whether the output matrix is the token embedding.
     pub tied: bool,
-    /// The blocks with attention, of [`Architecture::Lfm2`]; in the others every block has it.
+    /// The blocks with attention, of a hybrid; in the others every block has it.
     pub attention: &'static [u32],
+    /// The heads of a gated delta net and the numbers in each, of [`Architecture::Qwen35`].
+    pub delta: [u32; 2],
 }
 
 /// A family of models, by llama.cpp's name.
@@ -68,6 +70,9 @@ pub enum Architecture {
     /// A hybrid: most blocks have a short convolution, whose state is recurrent, in place of
     /// attention. With RMS norms on queries and keys.
     Lfm2,
+    /// A hybrid: three of four blocks have a gated delta net, whose state is recurrent, in place of
+    /// attention. Attention has a gate. With RMS norms on queries and keys.
+    Qwen35,
 }
 
 /// The known shapes. Sources: the `config.json` of each model.
@@ -87,6 +92,14 @@ pub const SHAPES: &[Shape] = &[
         rms_epsilon: 1e-5,
         ..qwen3("lfm2-1.2b", [16, 2048, 8192, 32], true)
     },
+    Shape {
+        kv_heads: 2,
+        head_size: 256,
+        vocab: 248_320,
+        context: 262_144,
+        delta: [16, 128],
+        ..qwen35("qwen3.5-0.8b", [24, 1024, 3584, 8], &[3, 7, 11, 15, 19, 23])
+    },
     // For tests: the smallest shapes that every quantisation can pack.
     Shape {
         kv_heads: 2,
@@ -105,7 +118,20 @@ pub const SHAPES: &[Shape] = &[
         rms_epsilon: 1e-5,
         ..qwen3("tiny-hybrid", [3, 256, 512, 4], true)
     },
+    Shape {
+        kv_heads: 2,
+        head_size: 64,
+        vocab: 8192,
+        context: 2048,
+        delta: [2, 128],
+        ..qwen35("tiny-delta", [4, 256, 512, 4], &[3])
+    },
 ];
+
+const fn qwen35(name: &'static str, dimensions: [u32; 4], attention: &'static [u32]) -> Shape {
+    let architecture = Architecture::Qwen35;
+    Shape { architecture, attention, rope_base: 1e7, ..qwen3(name, dimensions, true) }
+}
 
 const fn qwen3(name: &'static str, dimensions: [u32; 4], tied: bool) -> Shape {
     let [layers, width, ffn, heads] = dimensions;
@@ -124,6 +150,7 @@ const fn qwen3(name: &'static str, dimensions: [u32; 4], tied: bool) -> Shape {
         rms_epsilon: 1e-6,
         tied,
         attention: &[],
+        delta: [0, 0],
     }
 }
 
@@ -172,6 +199,18 @@ const ATTENTION_DEVIATION: f32 = 4.0;
 /// squares add up to 1.
 pub(super) const CONVOLUTION: [f32; 3] = [0.36, -0.48, 0.8];
 
+/// The same of a gated delta net, which has one token more.
+pub(super) const DELTA_CONVOLUTION: [f32; 4] = [0.1, 0.3, -0.3, 0.9];
+
+/// The numbers of a head that are rotated in [`Architecture::Qwen35`], and of these the pairs for each
+/// of a position's coordinates (`mrope_section` in the `config.json` of Qwen3.5).
+pub(super) const ROTATED: u32 = 64;
+pub(super) const ROTATED_PAIRS: [i32; 4] = [11, 11, 10, 0];
+
+/// The logarithm by which a gated delta net forgets in a token, before the token's own factor of about
+/// 0.7.
+const FORGETS: f32 = -0.05;
+
 impl Shape {
     /// The known shape with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
@@ -191,7 +230,7 @@ impl Shape {
 
     /// Whether a block has attention.
     fn attends(&self, layer: u32) -> bool {
-        self.architecture != Architecture::Lfm2 || self.attention.contains(&layer)
+        self.attention.is_empty() || self.attention.contains(&layer)
     }
 
     /// The key and value heads of each block, 0 in those without attention.
@@ -213,7 +252,7 @@ impl Shape {
         let random = |inputs: u32| scaled(1.0, inputs);
         // A norm on the queries undoes the scale of their matrix.
         let (query, query_norm) = match self.architecture {
-            Architecture::Qwen3 | Architecture::Lfm2 => {
+            Architecture::Qwen3 | Architecture::Lfm2 | Architecture::Qwen35 => {
                 (random(width), Some(Content::Constant(ATTENTION_DEVIATION)))
             }
             Architecture::Llama => (scaled(ATTENTION_DEVIATION, width), None),
@@ -226,7 +265,8 @@ impl Shape {
             };
             add("attn_norm.weight", width, 1, ones.clone());
             if self.attends(layer) {
-                add("attn_q.weight", width, self.query(), query.clone());
+                let gated = if self.architecture == Architecture::Qwen35 { 2 } else { 1 };
+                add("attn_q.weight", width, gated * self.query(), query.clone());
                 add("attn_k.weight", width, key, random(width));
                 add("attn_v.weight", width, key, random(width));
                 add("attn_output.weight", self.query(), width, random(self.query()));
@@ -234,13 +274,30 @@ impl Shape {
                     add("attn_q_norm.weight", self.head_size, 1, norm.clone());
                     add("attn_k_norm.weight", self.head_size, 1, ones.clone());
                 }
+            } else if self.architecture == Architecture::Qwen35 {
+                let [heads, size] = self.delta;
+                let value = heads * size;
+                let taps = Content::Given(DELTA_CONVOLUTION.repeat(3 * value as usize));
+                add("attn_qkv.weight", width, 3 * value, random(width));
+                add("attn_gate.weight", width, value, random(width));
+                add("ssm_conv1d.weight", DELTA_CONVOLUTION.len() as u32, 3 * value, taps);
+                add("ssm_dt.bias", heads, 1, Content::Constant(0.0));
+                add("ssm_a", heads, 1, Content::Constant(FORGETS));
+                add("ssm_beta.weight", width, heads, random(width));
+                add("ssm_alpha.weight", width, heads, random(width));
+                add("ssm_norm.weight", size, 1, ones.clone());
+                add("ssm_out.weight", value, width, random(value));
             } else {
                 let taps = Content::Given(CONVOLUTION.repeat(width as usize));
                 add("shortconv.conv.weight", CONVOLUTION.len() as u32, width, taps);
                 add("shortconv.in_proj.weight", width, 3 * width, random(width));
                 add("shortconv.out_proj.weight", width, width, random(width));
             }
-            add("ffn_norm.weight", width, 1, ones.clone());
+            let ffn_norm = match self.architecture {
+                Architecture::Qwen35 => "post_attention_norm.weight",
+                _ => "ffn_norm.weight",
+            };
+            add(ffn_norm, width, 1, ones.clone());
             add("ffn_gate.weight", width, ffn, random(width));
             add("ffn_up.weight", width, ffn, random(width));
             add("ffn_down.weight", ffn, width, random(ffn));
@@ -302,10 +359,9 @@ impl Shape {
                 self.head_size
             ));
         }
-        if self.architecture == Architecture::Lfm2 {
-            let first = self.attention.iter().min().copied().unwrap_or(0);
+        if let Some(first) = self.attention.iter().min() {
             within("--layers", self.layers, first + 1, LAYERS_MAX)?; // with attention in one
-            if self.query() != self.width {
+            if self.architecture == Architecture::Lfm2 && self.query() != self.width {
                 return Err(format!(
                     "--heads times --head-size is {}; in this architecture it must be --width, {}",
                     self.query(),
@@ -375,6 +431,7 @@ mod tests {
         assert_eq!(parameters("llama-3.2-1b"), (147, 1_235_814_400 + 32));
         assert_eq!(parameters("llama-3.2-3b"), (255, 3_212_749_824 + 64));
         assert_eq!(parameters("lfm2-1.2b"), (148, 1_170_340_608));
+        assert_eq!(parameters("qwen3.5-0.8b"), (320, 752_393_024));
     }
 
     #[test]

@@ -1,0 +1,90 @@
+//! Prefixes that the KV cache has no room for, and that come back from memory.
+
+use corelane::config::ServeConfig;
+use serde_json::{Value, json};
+
+use crate::hybrid::{SHAPES, hybrid};
+use crate::support::{TestServer, config};
+
+/// Servers with one slot, so that each other text evicts the one before: of the built-in model, and
+/// of hybrid ones.
+fn servers(config: &ServeConfig) -> Vec<(&'static str, TestServer)> {
+    let config = ServeConfig { parallel: 1, ..config.clone() };
+    let hybrids = SHAPES.map(|shape| (shape, TestServer::file(hybrid(shape), config.clone())));
+    let builtin = ("built-in", TestServer::builtin(config.clone()));
+    hybrids.into_iter().chain([builtin]).collect()
+}
+
+fn follow(server: &TestServer, prompt: &[i64], more: Value) -> (Vec<i64>, u64) {
+    let mut body = json!({"prompt": prompt, "n_predict": 48, "temperature": 0, "ignore_eos": true,
+        "return_tokens": true});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let answer = server.post("/completion", &body.to_string()).json();
+    let tokens = answer["tokens"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    let tokens = tokens.iter().map(|token| token.as_i64().unwrap()).collect();
+    (tokens, answer["tokens_cached"].as_u64().unwrap())
+}
+
+/// Tokens of a text of its own.
+fn text(number: i64, count: i64) -> Vec<i64> {
+    (0..count).map(|place| 260 + number * 17 + place * 7 % 40).collect()
+}
+
+#[test]
+fn a_chat_goes_on_where_it_was_after_others_have_pushed_it_out() {
+    for (name, server) in servers(&config()) {
+        let mut chats: Vec<Vec<i64>> = (0..4).map(|number| text(number, 300)).collect();
+        for turn in 0..3 {
+            for chat in &mut chats {
+                let (said, cached) = follow(&server, chat, json!({}));
+                // The last token of an answer has not been computed.
+                let kept = if turn == 0 { 0 } else { chat.len() as u64 - 11 };
+                assert_eq!(cached, kept, "{name}, turn {turn}");
+                let (anew, _) = follow(&server, chat, json!({"cache_prompt": false}));
+                assert_eq!(said, anew, "{name}, turn {turn}");
+                chat.extend(&said);
+                chat.extend(text(turn, 10));
+            }
+        }
+        let restored = server.metrics.front.restored_tokens.get();
+        assert!(restored >= 2 * 4 * 300, "{name}: {restored}");
+    }
+}
+
+#[test]
+fn another_end_of_a_text_that_was_pushed_out_begins_with_it() {
+    for (name, server) in servers(&config()) {
+        let chat = text(1, 300);
+        follow(&server, &chat, json!({}));
+        follow(&server, &text(2, 300), json!({}));
+        let other = [&chat[..250], &text(9, 40)[..]].concat();
+        let (anew, _) = follow(&server, &other, json!({"cache_prompt": false}));
+        let (said, cached) = follow(&server, &other, json!({}));
+        assert_eq!(said, anew, "{name}");
+        // A hybrid one has no state in the middle.
+        assert_eq!(cached, if name == "built-in" { 250 } else { 0 }, "{name}");
+    }
+}
+
+#[test]
+fn without_a_store_it_computes_all_again() {
+    let config = ServeConfig { cache_ram: Some(0), ..config() };
+    for (name, server) in servers(&config) {
+        let chat = text(1, 300);
+        follow(&server, &chat, json!({}));
+        follow(&server, &text(2, 300), json!({}));
+        assert_eq!(follow(&server, &chat, json!({})).1, 0, "{name}");
+    }
+}
+
+#[test]
+fn a_key_or_a_salt_finds_only_what_is_its_own() {
+    for (name, server) in servers(&config()) {
+        let chat = text(1, 300);
+        follow(&server, &chat, json!({"cache_salt": "a"}));
+        follow(&server, &text(2, 300), json!({}));
+        assert_eq!(follow(&server, &chat, json!({"cache_salt": "b"})).1, 0, "{name}");
+        follow(&server, &text(3, 300), json!({}));
+        assert!(follow(&server, &chat, json!({"cache_salt": "a"})).1 > 290, "{name}");
+    }
+}
