@@ -4,9 +4,11 @@
 //! The binary and the allocation tests install [`CountingAllocator`] as the global allocator. Each
 //! allocation increments thread-local counters, so each lane can read its own.
 
+mod arena;
 mod available;
 mod stack;
 
+pub use arena::Arena;
 pub use available::{available_bytes, gib, request_bytes};
 
 pub use stack::Stack;

@@ -18,6 +18,7 @@ use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
 use crate::limits::{GUESSED_ROWS_MAX, POLL_LEVEL, SCORED_ROWS_MAX};
+use crate::memory::Arena;
 use crate::types::{
     CacheLayout, CacheType, CheckpointId, FlashAttention, Logits, PageId, Position, SlotId, Threads,
 };
@@ -73,7 +74,7 @@ pub struct LlamaDecoder {
     ragged: bool,
     rows: RowArrays,
     /// The saved recurrent states.
-    checkpoints: Box<[Box<[u8]>]>, // [checkpoints][bytes of a state]
+    checkpoints: Arena, // [checkpoints][bytes of a state]
     pages: Option<PageCells>,
     attention: Option<InstructionSet>,
     /// llama.cpp checks this flag between two operations.
@@ -84,10 +85,8 @@ pub struct LlamaDecoder {
 
 /// The pages of the prefix store.
 struct PageCells {
-    /// Memory that takes room only once it was written.
-    bytes: Box<[u8]>, // [pages][page_bytes]
+    cells: Arena,          // [pages][page_bytes]
     lengths: Box<[usize]>, // [pages]
-    page_bytes: usize,
     /// A sequence that has the cells of a page while they are copied.
     sequence: sys::llama_seq_id,
     /// The recurrent state of an empty sequence; empty without such states.
@@ -151,7 +150,7 @@ impl LlamaDecoder {
         let rows = RowArrays::new(config.step_rows as usize);
         let unified = config.cache.unified;
         let (count, bytes) = config.checkpoints;
-        let checkpoints = (0..count).map(|_| vec![0; bytes].into_boxed_slice()).collect();
+        let checkpoints = Arena::new(count, bytes);
         // With one cache for all, llama.cpp splits a step only for models with recurrent states.
         let ragged = unified && !is_recurrent(&model);
         if config.attention.is_some() {
@@ -187,9 +186,8 @@ impl LlamaDecoder {
                 decoder.read_state(sequence, STATE_ONLY, &mut no_state);
             }
             decoder.pages = Some(PageCells {
-                bytes: vec![0; pages * page_bytes].into(),
+                cells: Arena::new(pages, page_bytes),
                 lengths: vec![0; pages].into(),
-                page_bytes,
                 sequence,
                 no_state: no_state.into(),
             });
@@ -424,15 +422,15 @@ impl Backend for LlamaDecoder {
     }
 
     fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool {
-        let mut bytes = std::mem::take(&mut self.checkpoints[checkpoint.index()]);
-        let written = self.read_state(slot.0.into(), STATE_ONLY, &mut bytes);
-        let is_whole = written == bytes.len();
-        self.checkpoints[checkpoint.index()] = bytes;
+        let mut checkpoints = std::mem::take(&mut self.checkpoints);
+        let bytes = checkpoints.get_mut(checkpoint.index());
+        let is_whole = self.read_state(slot.0.into(), STATE_ONLY, bytes) == bytes.len();
+        self.checkpoints = checkpoints;
         is_whole
     }
 
     fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool {
-        let bytes = &self.checkpoints[checkpoint.index()];
+        let bytes = self.checkpoints.get(checkpoint.index());
         self.write_state(slot.0.into(), STATE_ONLY, bytes) && self.truncate(slot, tokens)
     }
 
@@ -445,8 +443,7 @@ impl Backend for LlamaDecoder {
         if !pages.no_state.is_empty() {
             self.write_state(pages.sequence, STATE_ONLY, &pages.no_state);
         }
-        let bytes = &mut pages.bytes[page.index() * pages.page_bytes..][..pages.page_bytes];
-        let written = self.read_state(pages.sequence, ALL, bytes);
+        let written = self.read_state(pages.sequence, ALL, pages.cells.get_mut(page.index()));
         self.clear_sequence(pages.sequence);
         pages.lengths[page.index()] = written;
         self.pages = Some(pages);
@@ -456,7 +453,7 @@ impl Backend for LlamaDecoder {
     fn load_page(&mut self, slot: SlotId, page: PageId) -> bool {
         let Some(pages) = &self.pages else { return false };
         let length = pages.lengths[page.index()];
-        let bytes = &pages.bytes[page.index() * pages.page_bytes..][..length];
+        let bytes = &pages.cells.get(page.index())[..length];
         let is_read = self.write_state(pages.sequence, ALL, bytes);
         if is_read {
             self.share_cells(pages.sequence, slot.0.into(), -1..-1);

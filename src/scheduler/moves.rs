@@ -1,7 +1,7 @@
 //! Moves between the KV cache and the prefix store.
 //!
-//! Texts that ended are copied into the store a few pages in a step, those that would be evicted
-//! next before the others. So nothing is lost when a slot or its cells are needed. A sequence whose
+//! Texts that ended are copied into the store a few pages in a step, short ones before long ones.
+//! When a slot or its cells are needed, texts that are stored go first. A sequence whose
 //! prompt begins like a stored text starts with those pages, as soon as they are copied back.
 
 use std::time::Duration;

@@ -78,14 +78,16 @@ impl Slots {
 
     /// The free slot whose loss costs least, by these rules in order: an empty slot; one that is
     /// not reserved for its key; among slots with cells of their own, a neighbour of a held slot,
-    /// because llama.cpp computes neighbours together; the lowest [`Slot::value`].
+    /// because llama.cpp computes neighbours together; one that the prefix store has; the lowest
+    /// [`Slot::value`].
     pub fn free(&self, is_kept_for: impl Fn(KeyId) -> bool) -> Option<SlotId> {
         let is_held = |index: usize| self.slots.get(index).is_some_and(|s| s.holder.is_some());
         let alike = !self.own_cells || self.held_count() == 0;
         let cost = |index: usize, slot: &Slot| {
             let beside = is_held(index + 1) || (index > 0 && is_held(index - 1));
             let is_kept = !slot.kept.is_empty();
-            (is_kept, is_kept && is_kept_for(slot.scope.key), !alike && !beside, slot.value())
+            let is_reserved = is_kept && is_kept_for(slot.scope.key);
+            (is_kept, is_reserved, !alike && !beside, is_kept && slot.is_dirty, slot.value())
         };
         let free = self.slots.iter().enumerate().filter(|(_, slot)| slot.holder.is_none());
         let (index, _) = free.min_by_key(|(index, slot)| cost(*index, slot))?;
@@ -141,11 +143,15 @@ impl Slots {
         }
     }
 
-    /// Of the slots whose tokens the prefix store may lack, the one of the lowest [`Slot::value`].
+    /// Of the slots whose tokens the prefix store may lack, the one with the fewest tokens: it is
+    /// stored soonest, and can then be evicted before the others.
     pub fn dirty(&self) -> Option<Dirty> {
         let slots = (0..self.slots.len() as u16).map(SlotId); // at most SLOTS_MAX
         let dirty = slots.filter_map(|slot| self.dirty_in(slot));
-        dirty.min_by_key(|dirty| self.slots[dirty.slot.index()].value())
+        dirty.min_by_key(|dirty| {
+            let slot = &self.slots[dirty.slot.index()];
+            (slot.kept.len(), slot.value())
+        })
     }
 
     /// A free slot, if the prefix store may lack some of its tokens.
@@ -179,11 +185,12 @@ impl Slots {
         is_same
     }
 
-    /// Evicts the kept prefix of the lowest [`Slot::value`]. Prefixes used in `step` stay.
+    /// Evicts the kept prefix of the lowest [`Slot::value`], of those that the prefix store has if
+    /// there are any. Prefixes used in `step` stay.
     pub fn evict(&mut self, step: u64) -> Option<SlotId> {
         let slots = self.slots.iter_mut().enumerate();
         let kept = slots.filter(|(_, slot)| !slot.kept.is_empty() && slot.used < step);
-        let (index, slot) = kept.min_by_key(|(_, slot)| slot.value())?;
+        let (index, slot) = kept.min_by_key(|(_, slot)| (slot.is_dirty, slot.value()))?;
         slot.kept = Vec::new();
         Some(SlotId(index as u16)) // below SLOTS_MAX
     }
