@@ -53,6 +53,7 @@ pub fn served() -> ServedModel {
         path: None,
         chat: None,
         context_tokens: 4 * SEQUENCE_TOKENS,
+        store_bytes: 0,
         sequence_tokens: SEQUENCE_TOKENS,
         slots: 4,
         calibration: Calibration::default(),
