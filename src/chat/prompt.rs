@@ -217,9 +217,10 @@ impl ChatModel {
         };
         let kept = if self.finds_branches { messages.clone() } else { Vec::new() };
         let (mut text, refused) = self.rendered(&mut chat, messages)?;
-        let branches = self.branches(&mut chat, kept, &text);
+        let mut branches = self.branches(&mut chat, kept, &text);
         if continues_final {
             text.truncate(text.rfind(NEEDLE).ok_or(ChatError::NotContinuable)?);
+            branches.retain(|place| *place <= text.len());
         }
         let reasoning_is_open = self.reasoning.is_some_and(|syntax| syntax.is_open(&text));
         // Harmony's answers have channels with and without tools, so it always needs its parser.
@@ -441,6 +442,16 @@ mod tests {
             "{system}Hi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n<|im_start|>user\n"
         );
         assert_eq!(before, [system, &question, &format!("{question}How are you?<|im_end|>\n")]);
+    }
+
+    #[test]
+    fn the_branches_of_a_continued_answer_are_within_its_prompt() {
+        let mut talk = conversation(&[(Role::User, "Hi"), (Role::Assistant, "Hello")]);
+        talk.continue_final_message = true;
+        let model = ChatModel::new(CHATML, "", "").unwrap().with_branches(true);
+        let tokens = Tokens { guard: &str::to_owned, of_text: &|_| None };
+        let prompt = model.prompt(&talk, true, OffsetDateTime::UNIX_EPOCH, &tokens).unwrap();
+        assert!(prompt.branches.iter().all(|place| *place <= prompt.text.len()));
     }
 
     #[test]

@@ -40,6 +40,7 @@ impl NewDraft {
         // One cache for all: it takes any number of tokens of each text.
         let mut context = context.clone();
         context.cache.unified = true;
+        (context.checkpoints, context.pages) = ((0, 0), (0, 0));
         Self {
             model: draft.model.clone(),
             n_vocab: served.info.n_vocab,

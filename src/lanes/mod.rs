@@ -162,6 +162,8 @@ impl Server {
         let requests = (self.request_bytes + self.request_bytes / RESPONSES_SHARE) as u64;
         let is_recurrent = loaded.info.is_recurrent;
         let footprint = self.footprint(loaded)?;
+        // What cannot be saved cannot be shared.
+        self.config.cache.unified &= !is_recurrent || footprint.state > 0;
         let available = memory::available_bytes();
         let checkpoints = choose_checkpoints(&self.config, footprint.state, available);
         let states_bytes = ((self.config.parallel + 1 + checkpoints) * footprint.state) as u64;
@@ -212,11 +214,14 @@ impl Server {
         let generates = !info.sees_ahead && self.config.pooling.or(info.pooling).is_none();
         let stores = stores_prefixes(&self.config) && generates;
         let is_needed = stores || info.is_recurrent;
-        if is_needed {
-            footprint(&loaded.model, self.config.cache)
-        } else {
-            Ok(Footprint::default())
+        if !is_needed {
+            return Ok(Footprint::default());
         }
+        footprint(&loaded.model, self.config.cache).or_else(|error| {
+            // A model for embeddings alone may have no such step.
+            tracing::warn!(%error, "no prefix store: the size of the model's cache is not known");
+            if info.is_recurrent { Err(error) } else { Ok(Footprint::default()) }
+        })
     }
 
     fn serve<B: crate::model::Backend>(

@@ -5,6 +5,7 @@ use crate::limits::{PAGES_MAX, SLOTS_MAX};
 use crate::memory::gib;
 use crate::model::llama::Footprint;
 use crate::scheduler::Pages;
+use crate::types::FlashAttention;
 
 /// About the bytes of a page. Copying one takes about a millisecond.
 const PAGE_BYTES: usize = 4 << 20;
@@ -24,7 +25,9 @@ const MIB: u64 = 1 << 20;
 /// sequence id more.
 pub(super) fn stores_prefixes(config: &ServeConfig) -> bool {
     let is_wanted = config.cache_prompt && config.cache_ram != Some(0);
-    is_wanted && config.cache.unified && config.parallel < SLOTS_MAX
+    // Without it, llama.cpp copies the values of a page one by one.
+    let is_fast = config.cache.flash_attention != FlashAttention::Off;
+    is_wanted && is_fast && config.cache.unified && config.parallel < SLOTS_MAX
 }
 
 /// Chooses the pages of the store, and the bytes of one. `spare_bytes` of memory are left.

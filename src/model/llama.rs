@@ -139,6 +139,7 @@ impl LlamaDecoder {
             params.kv_unified = config.cache.unified;
             if config.pages.0 > 0 {
                 params.n_seq_max += 1; // for copies of pages
+                params.n_outputs_max = params.n_outputs_max.max(params.n_seq_max);
             }
         })?;
         // SAFETY: both pointers were checked; the pool is freed after the context.
@@ -304,13 +305,19 @@ pub fn footprint(model: &Arc<LlamaModel>, cache: CacheLayout) -> Result<Footprin
         Ok::<_, String>((decoder.state_bytes(0, ALL), decoder.state_bytes(0, STATE_ONLY)))
     };
     let (one, state) = bytes_after(Position(0))?;
-    let (two, _) = bytes_after(Position(1))?;
-    let cell = two - one;
+    let (two, later_state) = bytes_after(Position(1))?;
+    // With a sliding window, llama.cpp leaves out cells that the end of a text does not see.
+    // SAFETY: the model is live.
+    let has_window = unsafe { sys::llama_model_n_swa(raw(model)) } > 0;
+    let cell = if has_window { 0 } else { two - one };
     if !is_recurrent(model) {
-        return Ok(Footprint { state: 0, cell, header: one - cell });
+        return Ok(Footprint { state: 0, cell, header: one.saturating_sub(cell) });
+    }
+    if later_state != state {
+        return Ok(Footprint::default()); // more than a state, which grows with the text
     }
     let no_state = decoder.state_bytes(1, STATE_ONLY);
-    Ok(Footprint { state, cell, header: one - state + no_state - cell })
+    Ok(Footprint { state, cell, header: (one - state + no_state).saturating_sub(cell) })
 }
 
 fn is_recurrent(model: &LlamaModel) -> bool {

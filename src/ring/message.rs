@@ -33,7 +33,7 @@ pub struct Batch {
     pub starts: heapless::Vec<Start, { 2 * SLOTS_MAX }>,
     /// Recurrent states that are saved, each before the rows of the step or behind those of its
     /// slot.
-    pub saves: heapless::Vec<Save, { 2 * SLOTS_MAX }>,
+    pub saves: heapless::Vec<Save, { 3 * SLOTS_MAX }>,
     /// Pages of the prefix store that are copied into slots, after the starts.
     pub loads: heapless::Vec<Load, PAGES_STEP_MAX>,
     /// Cells of slots that are copied into pages of the prefix store, before anything else.

@@ -102,6 +102,15 @@ impl Books {
         assert!(batch.is_empty());
         self.step += 1;
         self.copied = false;
+        // States that sequences will load must stay.
+        for index in 0..self.held.len() {
+            let loads = self.sequences.get(self.held[index]).loads.as_ref();
+            if let Some((state, serial)) = loads.and_then(|loads| loads.checkpoint)
+                && self.cells.checkpoints.position(state, serial).is_some()
+            {
+                self.cells.checkpoints.touch(state, self.step);
+            }
+        }
         for slot in self.slots.useless() {
             if self.cells.of(slot) > 0 {
                 self.cells.truncate(slot, 0);
@@ -197,7 +206,9 @@ impl Books {
 
     /// Lets a sequence load no further pages of the prefix store.
     pub fn drop_loads(&mut self, id: SequenceId) {
-        if let Some(loads) = self.sequences.get_mut(id).loads.take() {
+        let sequence = self.sequences.get_mut(id);
+        if let Some(loads) = sequence.loads.take() {
+            sequence.cached = sequence.cached.min(sequence.planned);
             self.store.unpin(&loads.pages);
         }
     }
@@ -209,6 +220,8 @@ impl Books {
         if !matches!(sequence.state, Stage::Waiting) {
             self.note_slots(sequence.asked.key);
         }
+        // Its state comes with the last page.
+        let lacks_state = self.capacity.states.is_some() && self.sequences.get(id).loads.is_some();
         self.drop_loads(id);
         let mut sequence = self.sequences.remove(id);
         match sequence.state {
@@ -223,7 +236,8 @@ impl Books {
                 let key = sequence.asked.key;
                 let may_return =
                     |scope: &CacheScope| scope.key != key || self.shares.has_place(key);
-                let scope = sequence.asked.cache.filter(|_| self.capacity.reuse);
+                let keeps = self.capacity.reuse && !lacks_state;
+                let scope = sequence.asked.cache.filter(|_| keeps);
                 let scope = scope.filter(may_return);
                 let reused = 2 * sequence.cached >= sequence.prompt_tokens;
                 let (tokens, rows) = (sequence.tokens, cells);

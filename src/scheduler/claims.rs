@@ -189,7 +189,7 @@ fn make_way(books: &mut Books, batch: &mut Batch, id: SequenceId, cells: usize) 
     sequence.made_way += 1;
     sequence.made_way_at = sequence.tokens.len();
     // The sequence will compute these rows again. Its key must not be charged for them twice.
-    let (key, rows) = (sequence.asked.key, sequence.planned - sequence.cached);
+    let (key, rows) = (sequence.asked.key, sequence.planned.saturating_sub(sequence.cached));
     books.shares.refund(key, rows);
     pressure::preempt(books, batch, last);
     true

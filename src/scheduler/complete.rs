@@ -15,7 +15,7 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
     learn(books, batch);
     let stored = batch.stores.iter().filter(|store| store.is_made).count();
     let pages = stored + batch.loads.len();
-    if pages > 0 {
+    if pages > 0 && batch.failed.is_empty() {
         let took = Duration::from_micros(batch.pages_us.into()) / pages as u32; // at most 128
         books.page_took = Some(took);
     }

@@ -104,11 +104,10 @@ fn load_next(books: &mut Books, batch: &mut Batch, id: SequenceId) -> bool {
     let cells = books.store.tokens_of(page);
     books.store.touch(Some(page), books.step); // this step must not replace it
     let to = (from + cells).min(end);
-    if let Some(checkpoint) = checkpoint {
-        books.cells.checkpoints.touch(checkpoint, books.step); // it must stay
-    }
+    let is_there = checkpoint
+        .is_none_or(|(id, serial)| books.cells.checkpoints.position(id, serial) == Some(end));
     books.evict(batch, cells);
-    if books.cells.left() < cells {
+    if books.cells.left() < cells || !is_there {
         if books.capacity.states.is_none() {
             books.drop_loads(id); // the prompt goes on from here
         } else if started < books.step {
@@ -127,7 +126,7 @@ fn load_next(books: &mut Books, batch: &mut Batch, id: SequenceId) -> bool {
         books.cells.checkpoints.attach(state, owner.slot);
     }
     let (from, position) = (Position(from as u32), Position(to as u32)); // below sequence_tokens
-    let checkpoint = checkpoint.filter(|_| is_last);
+    let checkpoint = checkpoint.filter(|_| is_last).map(|(id, _)| id);
     let load = Load { owner, page, from, to: position, checkpoint };
     batch.loads.push(load).expect("a step has no more");
     books.sequences.get_mut(id).planned = to;
@@ -194,6 +193,9 @@ fn store_next(books: &mut Books, batch: &mut Batch, dirty: Dirty) -> bool {
     let Some(page) = books.store.add(scope, text, missing, books.step, checkpoints) else {
         return false;
     };
+    // Now, because the slot may be taken before all of the text is stored.
+    let states: Vec<_> = checkpoints.between(slot, missing.from, missing.to).collect();
+    states.into_iter().for_each(|state| books.store.attach(page, state, checkpoints));
     let (from, to) = (Position(missing.from as u32), Position(missing.to as u32)); // as above
     let copy = StorePage { slot, from, to, page, is_made: false };
     batch.stores.push(copy).expect("a step has no more");

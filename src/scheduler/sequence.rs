@@ -117,8 +117,8 @@ pub(super) struct Loads {
     pub next: usize,
     /// The tokens of the sequence when all are copied.
     pub tokens: usize,
-    /// The recurrent state behind them.
-    pub checkpoint: Option<CheckpointId>,
+    /// The recurrent state behind them, and the number of its save.
+    pub checkpoint: Option<(CheckpointId, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -76,10 +76,8 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
     let mut shared = prefix.shared;
     let loads = moves::find(books, id, ready, &mut shared).filter(|loads| loads.tokens > coming);
     // Texts that are stored meanwhile must not replace what this one starts from.
-    let states = [
-        prefix.ready.and_then(|ready| ready.checkpoint),
-        loads.as_ref().and_then(|loads| loads.checkpoint),
-    ];
+    let loaded = loads.as_ref().and_then(|loads| loads.checkpoint).map(|(state, _)| state);
+    let states = [prefix.ready.and_then(|ready| ready.checkpoint), loaded];
     states.into_iter().flatten().for_each(|state| books.cells.checkpoints.touch(state, books.step));
     if let Some(loads) = &loads {
         books.store.pin(&loads.pages);

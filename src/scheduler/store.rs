@@ -124,10 +124,11 @@ impl Store {
         &self,
         stored: &Stored,
         checkpoints: &Checkpoints,
-    ) -> Option<(CheckpointId, usize)> {
+    ) -> Option<((CheckpointId, u64), usize)> {
         let all = stored.pages.iter().flat_map(|page| &self.get(*page).checkpoints);
-        let behind =
-            |(id, serial): &(CheckpointId, u64)| Some((*id, checkpoints.position(*id, *serial)?));
+        let behind = |(id, serial): &(CheckpointId, u64)| {
+            Some(((*id, *serial), checkpoints.position(*id, *serial)?))
+        };
         all.filter_map(behind).filter(|(_, at)| *at <= stored.tokens).max_by_key(|(_, at)| *at)
     }
 
@@ -158,8 +159,8 @@ impl Store {
                 Some((page, same)) if same == self.page_tokens => {
                     (parent, from) = (Some(page), from + same);
                 }
-                Some((_, same)) if from + same + least > to => return None,
-                None if from + least > to => return None,
+                Some((_, same)) if from + same + least > text.len() => return None,
+                None if from + least > text.len() => return None,
                 found => {
                     let is_shorter = |page: &PageId| {
                         let page = self.get(*page);
