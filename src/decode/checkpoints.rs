@@ -1,4 +1,4 @@
-//! The decode lane's view of the saved recurrent states.
+//! Which saved recurrent state each place holds. The model holds the states.
 
 use crate::types::{CheckpointId, Position};
 

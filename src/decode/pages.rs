@@ -1,4 +1,4 @@
-//! The decode lane's view of the pages of the prefix store: their tokens.
+//! The tokens of the pages of the prefix store. The model holds their cells.
 
 use crate::types::{PageId, TokenId};
 

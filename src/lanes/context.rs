@@ -7,7 +7,7 @@
 use crate::config::ServeConfig;
 use crate::limits::{CHECKPOINTS_MAX, CONTEXT_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
 use crate::memory::gib;
-use crate::model::llama::Footprint;
+use crate::model::footprint::Footprint;
 use crate::types::{FlashAttention, ModelInfo};
 
 /// Tokens of a small request.

@@ -48,7 +48,8 @@ use crate::limits::{
     LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, RESPONSES_SHARE, RING_CAPACITY,
 };
 use crate::metrics::{Metrics, ServerState};
-use crate::model::llama::{ContextConfig, Footprint, footprint};
+use crate::model::footprint::{Footprint, footprint};
+use crate::model::llama::ContextConfig;
 use crate::model::load::{Loaded, Source, load};
 use crate::model::vocab::Vocab;
 use crate::placement::{BESIDE_STREAMS, yield_to_others};

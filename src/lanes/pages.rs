@@ -3,7 +3,7 @@
 use crate::config::ServeConfig;
 use crate::limits::{PAGES_MAX, SLOTS_MAX};
 use crate::memory::gib;
-use crate::model::llama::Footprint;
+use crate::model::footprint::Footprint;
 use crate::scheduler::Pages;
 use crate::types::FlashAttention;
 

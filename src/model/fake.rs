@@ -95,7 +95,7 @@ pub struct FakeModel {
     cells: u64,
     context_tokens: usize,
     slots: Box<[Vec<Tail>]>, // [slots][tokens]: the state after each token
-    /// The recurrent state of each slot: the tokens before it, and what they leave.
+    /// The recurrent state of each slot, and the number of tokens before it.
     states: Box<[(usize, Tail)]>, // [slots]
     saved: Box<[Option<(usize, Tail)>]>, // [checkpoints]
     /// The state before each page, and those after its tokens.

@@ -25,10 +25,10 @@ use crate::types::{
 
 /// llama.cpp's `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`: of a sequence's state only the part that cannot
 /// go back, which is the recurrent one.
-const STATE_ONLY: u32 = 1;
+pub(super) const STATE_ONLY: u32 = 1;
 
 /// Of a sequence's state everything.
-const ALL: u32 = 0;
+pub(super) const ALL: u32 = 0;
 
 /// The parameters of a context.
 #[derive(Clone, Debug, Default)]
@@ -122,7 +122,7 @@ impl LlamaDecoder {
         Self::on(self.threads.clone(), model, config)
     }
 
-    fn on(
+    pub(super) fn on(
         threads: Rc<ComputeThreads>,
         model: Arc<LlamaModel>,
         config: &ContextConfig,
@@ -151,7 +151,8 @@ impl LlamaDecoder {
         let rows = RowArrays::new(config.step_rows as usize);
         let unified = config.cache.unified;
         let (count, bytes) = config.checkpoints;
-        let checkpoints = Arena::new(count, bytes);
+        let no_memory = |error| format!("{error} for saved states; lower --ctx-checkpoints");
+        let checkpoints = Arena::new(count, bytes).map_err(no_memory)?;
         // With one cache for all, llama.cpp splits a step only for models with recurrent states.
         let ragged = unified && !is_recurrent(&model);
         if config.attention.is_some() {
@@ -187,7 +188,8 @@ impl LlamaDecoder {
                 decoder.read_state(sequence, STATE_ONLY, &mut no_state);
             }
             decoder.pages = Some(PageCells {
-                cells: Arena::new(pages, page_bytes),
+                cells: Arena::new(pages, page_bytes)
+                    .map_err(|error| format!("{error} for the prefix store; lower --cache-ram"))?,
                 lengths: vec![0; pages].into(),
                 sequence,
                 no_state: no_state.into(),
@@ -197,7 +199,7 @@ impl LlamaDecoder {
     }
 
     /// The bytes of a sequence's state.
-    fn state_bytes(&self, sequence: sys::llama_seq_id, flags: u32) -> usize {
+    pub(super) fn state_bytes(&self, sequence: sys::llama_seq_id, flags: u32) -> usize {
         // SAFETY: the context is live, and the sequence is below n_seq_max.
         unsafe { sys::llama_state_seq_get_size_ext(self.context, sequence, flags) }
     }
@@ -272,55 +274,7 @@ pub(super) fn new_context(
     Ok(context)
 }
 
-/// What llama.cpp writes for a sequence, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Footprint {
-    /// Its recurrent state; 0 without one.
-    pub state: usize,
-    /// The cells of one token.
-    pub cell: usize,
-    /// What stands before the cells.
-    pub header: usize,
-}
-
-/// Measures what llama.cpp writes for a sequence of a model. Computes two tokens.
-///
-/// # Errors
-/// A sentence that names the missing resource.
-pub fn footprint(model: &Arc<LlamaModel>, cache: CacheLayout) -> Result<Footprint, String> {
-    let config = ContextConfig {
-        context_tokens: 256, // the least that llama.cpp allocates
-        slots: 2,
-        step_rows: 2,
-        ubatch_rows: 2,
-        decode_cores: vec![0],
-        cache,
-        ..ContextConfig::default()
-    };
-    let mut decoder = LlamaDecoder::on(Rc::new(new_threads(&config)?), model.clone(), &config)?;
-    let mut bytes_after = |position| {
-        let row = DecodeRow { token: 0, position, slot: SlotId(0), logits: Logits::Sample };
-        let step = decoder.decode(&[row]);
-        step.map_err(|error| format!("the model cannot compute a token: {error}"))?;
-        Ok::<_, String>((decoder.state_bytes(0, ALL), decoder.state_bytes(0, STATE_ONLY)))
-    };
-    let (one, state) = bytes_after(Position(0))?;
-    let (two, later_state) = bytes_after(Position(1))?;
-    // With a sliding window, llama.cpp leaves out cells that the end of a text does not see.
-    // SAFETY: the model is live.
-    let has_window = unsafe { sys::llama_model_n_swa(raw(model)) } > 0;
-    let cell = if has_window { 0 } else { two - one };
-    if !is_recurrent(model) {
-        return Ok(Footprint { state: 0, cell, header: one.saturating_sub(cell) });
-    }
-    if later_state != state {
-        return Ok(Footprint::default()); // more than a state, which grows with the text
-    }
-    let no_state = decoder.state_bytes(1, STATE_ONLY);
-    Ok(Footprint { state, cell, header: (one - state + no_state).saturating_sub(cell) })
-}
-
-fn is_recurrent(model: &LlamaModel) -> bool {
+pub(super) fn is_recurrent(model: &LlamaModel) -> bool {
     model.is_recurrent() || model.is_hybrid()
 }
 

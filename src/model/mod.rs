@@ -9,6 +9,7 @@ mod checked;
 pub mod draft;
 pub mod embed;
 pub mod fake;
+pub mod footprint;
 pub mod ggml;
 pub mod gguf;
 pub mod library;

@@ -10,31 +10,39 @@ use super::books::Books;
 use super::cost::Rows;
 use super::sequence::{Loads, Stage};
 use super::slots::Dirty;
+use super::store::Stored;
 use super::tuning::{LOADS_PART, LOADS_TIME, REUSE_TOKENS_MIN, STORES_PART, STORES_TIME};
 use super::{pressure, times};
 use crate::limits::PAGES_STEP_MAX;
 use crate::ring::message::{Batch, Load, Save, StorePage};
 use crate::types::{Position, SequenceId, SlotId};
 
-/// What the store has of a sequence, if that is worth more than `ready` tokens that the KV cache
-/// has. The first pages that these tokens cover are left out, except with a recurrent model.
-/// Raises `shared` to the tokens that the store has, if they are more, even without a recurrent
-/// state behind them.
-pub(super) fn find(
-    books: &Books,
-    id: SequenceId,
-    ready: usize,
-    shared: &mut usize,
-) -> Option<Loads> {
+/// What the store has of a sequence.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Its first tokens in the store, even without a recurrent state behind them.
+    pub shared: usize,
+    /// The pages to start with, if they are worth more than what the KV cache has.
+    pub loads: Option<Loads>,
+}
+
+/// Searches the store for a sequence of which the KV cache has the first `ready` tokens.
+pub(super) fn find(books: &Books, id: SequenceId, ready: usize) -> Found {
     let sequence = books.sequences.get(id);
     let may_load = books.capacity.reuse && books.store.exists() && !sequence.avoids_store;
-    let scope = sequence.asked.cache.filter(|_| may_load)?;
-    let mut stored = books.store.find(scope, &sequence.tokens[..sequence.reusable()]);
-    *shared = stored.tokens.max(*shared);
+    let Some(scope) = sequence.asked.cache.filter(|_| may_load) else { return Found::default() };
+    let stored = books.store.find(scope, &sequence.tokens[..sequence.reusable()]);
+    Found { shared: stored.tokens, loads: loads_of(books, stored, ready) }
+}
+
+/// The pages of a stored text to start with, if they are worth more than the first `ready` tokens
+/// that the KV cache has. The first pages that these tokens cover are left out, except with a
+/// recurrent model.
+fn loads_of(books: &Books, mut stored: Stored, ready: usize) -> Option<Loads> {
     let mut checkpoint = None;
     if books.capacity.states.is_some() {
-        let (id, tokens) = books.store.state_of(&stored, &books.cells.checkpoints)?;
-        (checkpoint, stored.tokens) = (Some(id), tokens);
+        let (state, tokens) = books.store.state_of(&stored, &books.cells.checkpoints)?;
+        (checkpoint, stored.tokens) = (Some(state), tokens);
     }
     let page_tokens = books.store.page_tokens();
     let first = if checkpoint.is_some() { 0 } else { ready / page_tokens };
@@ -102,7 +110,6 @@ fn load_next(books: &mut Books, batch: &mut Batch, id: SequenceId) -> bool {
     let checkpoint = loads.checkpoint;
     // All tokens of the page are copied before those too many are removed.
     let cells = books.store.tokens_of(page);
-    books.store.touch(Some(page), books.step); // this step must not replace it
     let to = (from + cells).min(end);
     let is_there = checkpoint
         .is_none_or(|(id, serial)| books.cells.checkpoints.position(id, serial) == Some(end));
@@ -117,10 +124,8 @@ fn load_next(books: &mut Books, batch: &mut Batch, id: SequenceId) -> bool {
         }
         return false;
     }
-    let states: heapless::Vec<_, PAGES_STEP_MAX> =
-        books.store.states_in(page, &books.cells.checkpoints).take(PAGES_STEP_MAX).collect();
-    let mut states: heapless::Vec<_, PAGES_STEP_MAX> =
-        states.into_iter().filter(|(_, at)| *at <= end).collect();
+    let states = books.store.states_in(page, &books.cells.checkpoints);
+    let mut states: Vec<_> = states.filter(|(_, at)| *at <= end).collect();
     states.sort_unstable_by_key(|(_, at)| *at);
     for (state, _) in states {
         books.cells.checkpoints.attach(state, owner.slot);
@@ -132,6 +137,7 @@ fn load_next(books: &mut Books, batch: &mut Batch, id: SequenceId) -> bool {
     books.sequences.get_mut(id).planned = to;
     books.grow(owner.slot, to);
     if is_last {
+        books.store.touch(Some(page), books.step); // texts that this step stores must not replace it
         books.drop_loads(id);
     } else if let Some(loads) = &mut books.sequences.get_mut(id).loads {
         loads.next += 1;

@@ -73,8 +73,8 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
     let free = claims::free_slot(books, key).expect("there is a free slot");
     let ready = prefix.ready.map_or(0, |ready| ready.tokens);
     let coming = prefix.coming.map_or(0, |(_, tokens)| tokens);
-    let mut shared = prefix.shared;
-    let loads = moves::find(books, id, ready, &mut shared).filter(|loads| loads.tokens > coming);
+    let moves::Found { shared: stored, loads } = moves::find(books, id, ready);
+    let loads = loads.filter(|loads| loads.tokens > coming);
     // Texts that are stored meanwhile must not replace what this one starts from.
     let loaded = loads.as_ref().and_then(|loads| loads.checkpoint).map(|(state, _)| state);
     let states = [prefix.ready.and_then(|ready| ready.checkpoint), loaded];
@@ -116,6 +116,7 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
     if let Some(loads) = loads {
         moves::begin(books, id, loads);
     }
+    let shared = prefix.shared.max(stored);
     if shared >= books.sequences.get(id).cached + CHECKPOINT_TOKENS_MIN {
         reuse::stop_at(books, id, shared); // others will part from it there, too
     }

@@ -111,8 +111,10 @@ impl Store {
         let pages = parent.map_or(&self.roots, |parent| &self.get(parent).children);
         let same = |page: &PageId| {
             let page = self.get(*page);
-            let same = page.tokens.iter().zip(wanted).take_while(|(a, b)| a == b).count();
-            if page.scope == scope && !page.is_lost { same } else { 0 }
+            if page.scope != scope || page.is_lost {
+                return 0;
+            }
+            page.tokens.iter().zip(wanted).take_while(|(a, b)| a == b).count()
         };
         let all = pages.iter().map(|page| (*page, same(page)));
         all.filter(|(_, same)| *same > 0).max_by_key(|(_, same)| *same)

@@ -5,11 +5,13 @@
 
 pub mod chain;
 pub mod digits;
+mod ids;
 pub mod reasoning;
 mod threads;
 
 use std::time::Duration;
 
+pub use ids::{CheckpointId, PageId, SlotId};
 pub use threads::{Calibration, Threads, TimedStep};
 
 /// A token of the vocabulary, `0..n_vocab`. Signed because llama.cpp's is.
@@ -29,40 +31,6 @@ pub struct CacheScope {
 /// tokenised as one. It is a Unicode noncharacter, which no real text has. Chat templates see it.
 /// It is removed before a text is tokenised.
 pub const GUARD: char = '\u{FDD0}';
-
-/// The sequence id that a running sequence holds in the KV cache, `0..parallel`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct SlotId(pub u16);
-
-impl SlotId {
-    /// The slot as an index into per-slot tables.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
-/// A place for a saved recurrent state, below
-/// [`CHECKPOINTS_MAX`](crate::limits::CHECKPOINTS_MAX).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CheckpointId(pub u16);
-
-impl CheckpointId {
-    /// The place as an index into a table.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
-/// A page of the prefix store, below [`PAGES_MAX`](crate::limits::PAGES_MAX).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PageId(pub u32);
-
-impl PageId {
-    /// The page as an index into a table.
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// The API key of a request: a tenant. Keys that had the same place one after another are not
 /// equal. Without keys, it is always the first one.

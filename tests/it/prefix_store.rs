@@ -1,9 +1,9 @@
 //! Prefixes that the KV cache has no room for, and that come back from memory.
 
 use corelane::config::ServeConfig;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::hybrid::{SHAPES, hybrid};
+use crate::hybrid::{SHAPES, follow, hybrid};
 use crate::support::{TestServer, config};
 
 /// Servers with one slot, so that each other text evicts the one before: of the built-in model, and
@@ -13,16 +13,6 @@ fn servers(config: &ServeConfig) -> Vec<(&'static str, TestServer)> {
     let hybrids = SHAPES.map(|shape| (shape, TestServer::file(hybrid(shape), config.clone())));
     let builtin = ("built-in", TestServer::builtin(config.clone()));
     hybrids.into_iter().chain([builtin]).collect()
-}
-
-fn follow(server: &TestServer, prompt: &[i64], more: Value) -> (Vec<i64>, u64) {
-    let mut body = json!({"prompt": prompt, "n_predict": 48, "temperature": 0, "ignore_eos": true,
-        "return_tokens": true});
-    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let answer = server.post("/completion", &body.to_string()).json();
-    let tokens = answer["tokens"].as_array().unwrap_or_else(|| panic!("{answer}"));
-    let tokens = tokens.iter().map(|token| token.as_i64().unwrap()).collect();
-    (tokens, answer["tokens_cached"].as_u64().unwrap())
 }
 
 /// Tokens of a text of its own.

@@ -1,0 +1,126 @@
+//! Copies what a slot holds: recurrent states to places for them and back, and cells to pages of the
+//! prefix store and back.
+
+use super::DecodeLane;
+use super::checkpoints::Checkpoint;
+use super::mask::saturating;
+use super::slot::SlotState;
+use crate::clock::Micros;
+use crate::model::Backend;
+use crate::ring::message::{Batch, Failed, Load};
+use crate::types::{Position, SlotId};
+
+impl<B: Backend> DecodeLane<B> {
+    /// Copies pages of the prefix store into slots.
+    pub(super) fn load_pages(&mut self, batch: &mut Batch) {
+        if batch.loads.is_empty() {
+            return;
+        }
+        let began = self.metrics.clock.now();
+        for load in &batch.loads {
+            let slot = &self.slots[load.owner.slot.index()];
+            // A sequence that could not start has failed already.
+            if slot.state == SlotState::Running && !self.load(load) {
+                let slot = load.owner.slot;
+                self.backend.start(slot, slot, Position(0), None);
+                self.set_next(slot, Position(0));
+                let failed = Failed { owner: load.owner, next: Position(0), is_late: false };
+                batch.failed.push(failed).expect("one failure for each slot");
+            }
+        }
+        self.count_pages(batch, began);
+    }
+
+    /// Notes the time to copy pages.
+    fn count_pages(&self, batch: &mut Batch, began: Micros) {
+        let took = saturating(self.metrics.clock.now().since(began));
+        batch.pages_us += took;
+        self.metrics.decode.page_us.observe(took.into());
+    }
+
+    /// Copies cells of slots into pages of the prefix store.
+    pub(super) fn store_pages(&mut self, batch: &mut Batch) {
+        if batch.stores.is_empty() {
+            return;
+        }
+        let began = self.metrics.clock.now();
+        for store in &mut batch.stores {
+            let slot = &self.slots[store.slot.index()];
+            store.is_made = slot.next >= store.to
+                && self.backend.store_page(store.slot, store.from..store.to, store.page);
+            let tokens = &slot.history[store.from.index()..store.to.index()];
+            self.pages.put(store.page, if store.is_made { tokens } else { &[] });
+        }
+        self.count_pages(batch, began);
+    }
+
+    /// Copies a page behind the tokens of its sequence. Returns false if the page was not stored, or
+    /// if there is no room for it.
+    fn load(&mut self, load: &Load) -> bool {
+        let Load { owner, page, from, to, checkpoint } = *load;
+        let tokens = self.pages.get(page);
+        let place = &mut self.slots[owner.slot.index()];
+        // Invariant: positions are checked on both sides of the ring.
+        assert_eq!((place.generation, place.next), (owner.generation, from), "{load:?}");
+        let Some(tokens) = tokens.get(..to.index() - from.index()) else { return false };
+        let state = checkpoint.map(|id| self.checkpoints.get(id, to));
+        if state == Some(None) || !self.backend.load_page(owner.slot, page) {
+            return false;
+        }
+        let is_done = match checkpoint {
+            Some(checkpoint) => self.backend.restore(owner.slot, checkpoint, to),
+            None => self.backend.truncate(owner.slot, to),
+        };
+        place.history[from.index()..to.index()].copy_from_slice(tokens);
+        (place.next, place.planned) = (to, to);
+        place.checkpoint = state.flatten().or(place.checkpoint);
+        is_done
+    }
+
+    /// Saves the recurrent states that stand where the batch wants them. The states of the others
+    /// come behind the rows of the step.
+    pub(super) fn save(&mut self, batch: &mut Batch) {
+        if batch.saves.is_empty() {
+            return;
+        }
+        let began = self.metrics.clock.now();
+        for save in batch.saves.iter_mut().filter(|save| !save.is_made) {
+            let slot = &mut self.slots[save.owner.slot.index()];
+            // A sequence that has sampled its last token has run, too.
+            let has_run = slot.generation == save.owner.generation && slot.state != SlotState::Free;
+            if has_run && slot.next == save.position {
+                save.is_made = self.backend.save(save.owner.slot, save.checkpoint);
+                if save.is_made {
+                    slot.checkpoint = Some(self.checkpoints.put(save.checkpoint, save.position));
+                }
+            }
+        }
+        batch.save_us += saturating(self.metrics.clock.now().since(began));
+    }
+
+    /// Notes that the other states were not saved, because the step failed or their sequences had
+    /// ended.
+    pub(super) fn forget_unsaved(&mut self, batch: &Batch) {
+        for save in batch.saves.iter().filter(|save| !save.is_made) {
+            self.checkpoints.clear(save.checkpoint);
+        }
+    }
+
+    /// Removes the tokens of a slot from `to` on. A recurrent state cannot go back, so the slot goes
+    /// back to its last saved one, and loses all tokens if there is none. Returns the tokens left.
+    pub(super) fn go_back(&mut self, slot: SlotId, to: Position) -> Position {
+        let place = &mut self.slots[slot.index()];
+        let is_meant = |checkpoint: &Checkpoint| {
+            checkpoint.position <= to && self.checkpoints.holds(*checkpoint)
+        };
+        let left = if self.backend.truncate(slot, to) {
+            to
+        } else if let Some(Checkpoint { id, position, .. }) = place.checkpoint.filter(is_meant) {
+            self.backend.start(slot, slot, position, Some(id))
+        } else {
+            self.backend.start(slot, slot, Position(0), None)
+        };
+        (place.next, place.planned) = (left, left);
+        left
+    }
+}
