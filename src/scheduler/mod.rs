@@ -94,9 +94,9 @@ impl Scheduler {
     /// 3. Sequences of a failed step restart where they stood.
     /// 4. Sequences that wait for a common prefix start when it is computed.
     /// 5. Waiting sequences start while there are slots and cells.
-    /// 6. Pages of the prefix store are copied for sequences that start with them.
-    /// 7. Every decoding sequence gets a row.
-    /// 8. Decode rows get guesses behind them, if these raise the tokens per second.
+    /// 6. Every decoding sequence gets a row.
+    /// 7. Decode rows get guesses behind them, if these raise the tokens per second.
+    /// 8. Pages of the prefix store are copied for sequences that start with them.
     /// 9. Prompts get as many rows as the bound on the time between two tokens leaves.
     /// 10. If unfinished prompts have all the cells and none can go on, one is preempted.
     /// 11. Texts that ended are copied into the prefix store.
@@ -108,9 +108,9 @@ impl Scheduler {
         start::restart_failed(books, batch);
         reuse::end_following(books, batch);
         start::start_waiting(books, batch, claimant);
-        moves::load(books, batch);
         decode::plan(books, batch);
         guesses::grant(books, batch);
+        moves::load(books, batch);
         prefill::plan(books, batch);
         pressure::end_a_standstill(books, batch);
         moves::store(books, batch);

@@ -90,13 +90,13 @@ pub(super) fn cells_coming(books: &Books, id: SequenceId) -> usize {
     }
 }
 
-/// The part of the `needed` cells that another running sequence's slot has or will have. Cells of
-/// kept prefixes do not count: they can be evicted, so they count as free.
-pub(super) fn cells_shared(books: &Books, needed: usize, prefix: Prefix) -> usize {
+/// The cells of a prefix that another running sequence's slot has or will have. Cells of kept
+/// prefixes do not count: they can be evicted, so they count as free.
+pub(super) fn cells_shared(books: &Books, prefix: Prefix) -> usize {
     if books.cells.are_own() {
         return 0;
     }
     let ready = prefix.ready.filter(|ready| !books.slots.is_free(ready.slot));
     let coming = prefix.coming.map(|(_, tokens)| tokens);
-    ready.map(|ready| ready.tokens).max(coming).unwrap_or(0).min(needed)
+    ready.map(|ready| ready.tokens).max(coming).unwrap_or(0)
 }

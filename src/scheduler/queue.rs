@@ -24,9 +24,15 @@ pub(super) fn first_waiting(books: &Books, may_start: impl Fn(&Sequence) -> bool
 /// cells that it needs.
 pub(super) fn prefix_if_it_fits(books: &Books, id: SequenceId) -> Result<Prefix, usize> {
     let prefix = reuse::find_prefix(books, id);
+    let shared = pressure::cells_shared(books, prefix);
+    check_room(books, id, shared).map(|()| prefix)
+}
+
+/// Checks that there are cells for a waiting sequence, of which another running sequence's slot has
+/// or will have `shared`. The error is the cells that it needs.
+pub(super) fn check_room(books: &Books, id: SequenceId, shared: usize) -> Result<(), usize> {
     let coming: usize = books.held.iter().map(|id| pressure::cells_coming(books, *id)).sum();
-    let needed = books.sequences.get(id).cells_promised();
-    let needed = needed - pressure::cells_shared(books, needed, prefix);
+    let needed = books.sequences.get(id).cells_promised().saturating_sub(shared);
     let fits = books.cells.held() + coming + needed <= books.capacity.context_tokens as usize;
-    if fits { Ok(prefix) } else { Err(needed) }
+    if fits { Ok(()) } else { Err(needed) }
 }

@@ -11,7 +11,7 @@ use super::reuse::{Prefix, Ready};
 use super::sequence::Stage;
 use super::shares::Overtaken;
 use super::tuning::CHECKPOINT_TOKENS_MIN;
-use super::{claims, constrained, moves, queue, reuse};
+use super::{claims, constrained, moves, pressure, queue, reuse};
 use crate::ring::message::Batch;
 use crate::types::{Owner, SequenceId, SlotId};
 
@@ -74,7 +74,13 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
     let ready = prefix.ready.map_or(0, |ready| ready.tokens);
     let coming = prefix.coming.map_or(0, |(_, tokens)| tokens);
     let moves::Found { shared: stored, loads } = moves::find(books, id, ready);
-    let loads = loads.filter(|loads| loads.tokens > coming);
+    let loads = loads.filter(|loads| {
+        // Loaded pages share no cells with the sequence that `prefix` counts on.
+        let kept =
+            prefix.ready.map(|ready| Ready { tokens: moves::kept_before(books, loads), ..ready });
+        let shared = pressure::cells_shared(books, Prefix { ready: kept, ..Prefix::default() });
+        loads.tokens > coming && queue::check_room(books, id, shared).is_ok()
+    });
     // Texts that are stored meanwhile must not replace what this one starts from.
     let loaded = loads.as_ref().and_then(|loads| loads.checkpoint).map(|(state, _)| state);
     let states = [prefix.ready.and_then(|ready| ready.checkpoint), loaded];

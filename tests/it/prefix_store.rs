@@ -4,7 +4,7 @@ use corelane::config::ServeConfig;
 use serde_json::json;
 
 use crate::hybrid::{SHAPES, follow, hybrid};
-use crate::support::{TestServer, config};
+use crate::support::{Random, TestServer, config, post_bytes};
 
 /// Servers with one slot, so that each other text evicts the one before: of the built-in model, and
 /// of hybrid ones.
@@ -76,5 +76,36 @@ fn a_key_or_a_salt_finds_only_what_is_its_own() {
         assert_eq!(follow(&server, &chat, json!({"cache_salt": "b"})).1, 0, "{name}");
         follow(&server, &text(3, 300), json!({}));
         assert!(follow(&server, &chat, json!({"cache_salt": "a"})).1 > 290, "{name}");
+    }
+}
+
+/// Copies from the store never take the cells that texts need to go on: sequences would put each
+/// other out again and again.
+#[test]
+fn texts_go_on_while_stored_ones_come_back_to_a_full_cache() {
+    const CLIENTS: usize = 12;
+    const ROUNDS: usize = 20;
+    let config = ServeConfig { parallel: 8, context_tokens: Some(512), ..config() };
+    for shape in SHAPES {
+        let server = TestServer::file(hybrid(shape), config.clone());
+        let texts: Vec<Vec<i64>> = (0..5).map(|number| text(number, 60 + 80 * number)).collect();
+        let mut random = Random::new(1);
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+        for _ in 0..ROUNDS {
+            for client in &mut clients {
+                let text = &texts[random.within(0, texts.len() - 1)];
+                let mut prompt = text[..random.within(20, text.len())].to_vec();
+                prompt.extend(self::text(random.within(10, 20) as i64, 3));
+                let body = json!({"prompt": prompt, "n_predict": 24, "ignore_eos": true});
+                client.send(post_bytes("/completion", &body.to_string()).as_bytes());
+            }
+            for client in &mut clients {
+                assert_eq!(client.response().status, 200);
+            }
+        }
+        let front = &server.metrics.front;
+        assert!(front.restored_tokens.get() > 1_000, "{shape}");
+        let preempted = front.preemptions.get() as usize;
+        assert!(preempted < CLIENTS * ROUNDS, "{shape}: {preempted}");
     }
 }

@@ -69,12 +69,19 @@ pub struct Requests {
     sequence_tokens: usize,
     /// Some texts are constrained.
     constrains: bool,
+    /// Most prompts begin like one of [`ROOTS`] long texts.
+    returns: bool,
     known: Vec<String>,
+    roots: Vec<String>,
 }
 
+/// Long texts that prompts return to. Together they are longer than most caches.
+const ROOTS: usize = 3;
+
 impl Requests {
-    pub fn new(sequence_tokens: usize, constrains: bool) -> Self {
-        Self { sequence_tokens, constrains, known: Vec::new() }
+    pub fn new(sequence_tokens: usize, constrains: bool, returns: bool) -> Self {
+        let (known, roots) = (Vec::new(), Vec::new());
+        Self { sequence_tokens, constrains, returns, known, roots }
     }
 
     /// A request. It may continue the response `before`. `stop_of` finds a stop string in the text
@@ -211,6 +218,9 @@ impl Requests {
     /// The text of a prompt, usually of at most this part of a sequence. It may begin like an earlier
     /// one.
     fn text(&mut self, random: &mut Random, part: usize) -> String {
+        if self.returns && !random.one_in(4) {
+            return self.returning(random, part);
+        }
         let longest =
             if random.one_in(12) { self.sequence_tokens } else { self.sequence_tokens / part };
         let length = random.within(1, longest.max(1));
@@ -228,6 +238,26 @@ impl Requests {
             self.known.swap_remove(random.within(0, 19));
         }
         text
+    }
+
+    /// A text that begins like a long one, up to a place in its second half. Sometimes a new one
+    /// takes the long one's place.
+    fn returning(&mut self, random: &mut Random, part: usize) -> String {
+        let length = self.sequence_tokens * 7 / 8 / part.div_ceil(2);
+        let letters = |random: &mut Random, count: usize| -> String {
+            (0..count)
+                .map(|_| random.within(usize::from(b'a'), usize::from(b'z')) as u8 as char)
+                .collect()
+        };
+        if self.roots.len() < ROOTS {
+            self.roots.push(letters(random, length));
+        } else if random.one_in(20) {
+            let place = random.within(0, ROOTS - 1);
+            self.roots[place] = letters(random, length);
+        }
+        let root = &self.roots[random.within(0, self.roots.len() - 1)];
+        let place = random.within(root.len().min(length) / 2, root.len().min(length));
+        format!("{}{}", &root[..place], letters(random, 3))
     }
 
     /// The most tokens of each prompt's texts, and whether they fit.

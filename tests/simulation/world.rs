@@ -161,6 +161,8 @@ pub struct World {
     answers: Vec<Answers>,
     /// Steps may fail or hang.
     failures: bool,
+    /// The time to copy a page of the prefix store.
+    page_took: Duration,
     /// Requests that are still to arrive.
     to_come: usize,
     /// The time between two arrivals, at most.
@@ -185,8 +187,9 @@ impl World {
         let mut random = Random::new(seed);
         let slots = random.within(1, 8);
         let is_recurrent = random.one_in(3);
-        // Long enough that saved states are worth it.
-        let longest = if is_recurrent { 500 } else { 120 };
+        let returns = random.one_in(4);
+        // Long enough that saved states and stored pages are worth it.
+        let longest = if is_recurrent || returns { 500 } else { 120 };
         let sequence_tokens = random.within(24, longest) as u32;
         let target = Duration::from_micros(random.within(100, 30_000) as u64);
         let targets = [ItlTarget::Chosen, ItlTarget::Within(target)];
@@ -194,17 +197,19 @@ impl World {
             slots,
             step_rows: slots + random.within(0, 60),
             itl_target: targets[random.within(0, 1)],
-            context_tokens: sequence_tokens * random.within(1, 6) as u32,
+            context_tokens: sequence_tokens * random.within(1, if returns { 2 } else { 6 }) as u32,
             sequence_tokens,
             queue_sequences: random.within(2, 30),
-            queue_tokens: random.within(100, 3000),
-            reuse: !random.one_in(4),
+            queue_tokens: random.within(if returns { 1000 } else { 100 }, 3000),
+            reuse: returns || !random.one_in(4),
             states: None,
             pages: Pages::default(),
-            own_cells: random.one_in(3),
+            own_cells: !returns && random.one_in(3),
             looks_up: true,
             drafts: !random.one_in(3),
-            weights: (0..random.within(1, 3)).map(|_| random.within(1, 5) as f64).collect(),
+            weights: (0..random.within(1, if returns { 1 } else { 3 }))
+                .map(|_| random.within(1, 5) as f64)
+                .collect(),
         };
         let options = FakeOptions {
             end_one_in: if random.one_in(4) { 0 } else { random.within(2, 60) as u64 },
@@ -214,9 +219,9 @@ impl World {
             ..FakeOptions::default()
         };
         let states = States { checkpoints: options.checkpoints, interval: random.within(8, 100) };
-        let has_store = !capacity.own_cells && !random.one_in(3);
+        let has_store = returns || (!capacity.own_cells && !random.one_in(3));
         let pages = if has_store { random.within(1, 60) } else { 0 };
-        let pages = Pages { count: pages, tokens: random.within(1, 40) };
+        let pages = Pages { count: pages, tokens: random.within(if returns { 8 } else { 1 }, 40) };
         let capacity = Capacity { states: is_recurrent.then_some(states), pages, ..capacity };
         let options = FakeOptions { pages: pages.count, ..options };
         let guesses = !is_recurrent && !random.one_in(3);
@@ -249,7 +254,7 @@ impl World {
             fault,
             now: Micros(1_000),
             events: BinaryHeap::new(),
-            requests: Requests::new(sequence_tokens as usize, constrains),
+            requests: Requests::new(sequence_tokens as usize, constrains, returns),
             clients: Vec::new(),
             places: Places::new(random.within(4, 80)),
             links: Vec::new(),
@@ -272,6 +277,7 @@ impl World {
             masks: VecDeque::new(),
             answers: Vec::new(),
             failures: random.one_in(3),
+            page_took: Duration::from_micros([0, 300, 3_000][random.within(0, 2)]),
             to_come: random.within(5, 60),
             pause_us: [2_000, 20_000, 200_000][random.within(0, 2)],
             cleared: Vec::new(),
@@ -562,6 +568,7 @@ impl World {
         self.break_batch(&mut batch);
         let (decode, prefill) = (batch.decode_rows as usize, batch.prefill_rows as usize);
         let mut took = Duration::from_micros((300 + 700 * decode + 200 * prefill) as u64);
+        took += self.copies(&batch);
         if self.random.one_in(20) {
             took *= 5;
         }
@@ -574,6 +581,11 @@ impl World {
             self.after(took, Occurrence::StepEnds);
         }
         self.running = Some(Running { batch, took, fails });
+    }
+
+    /// The time that a step spends on copies of pages.
+    fn copies(&self, batch: &Batch) -> Duration {
+        self.page_took * (batch.loads.len() + batch.stores.len()) as u32
     }
 
     /// The watchdog: the running step has taken too long.
@@ -596,7 +608,9 @@ impl World {
         let failed: Vec<Owner> = failed.map(|failed| failed.owner).collect();
         self.count("late masks", (batch.failed.len() - failed.len()) as u64);
         assert!(failed.is_empty() || self.failures, "no step lacks room");
-        batch.decode_us = took.as_micros() as u32;
+        let copies = self.copies(&batch);
+        batch.pages_us = copies.as_micros() as u32;
+        batch.decode_us = (took - copies).as_micros() as u32;
         let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.made)).sum();
         (batch.guess_us, batch.sample_us) = (10 * guesses, 0); // of another clock
         for mask in batch.samples.iter_mut().filter_map(|sample| sample.mask.as_mut()) {
