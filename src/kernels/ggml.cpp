@@ -75,6 +75,28 @@ struct corelane_attention {
     void * pool;
 };
 
+// One thread's part of GATED_DELTA_NET, which reads and writes the states where the model keeps
+// them. Tensors are [sequences, tokens, heads, numbers].
+struct corelane_delta {
+    corelane_tensor queries;
+    corelane_tensor keys;
+    corelane_tensor values;
+    corelane_tensor gates;
+    corelane_tensor betas;
+    const float * states;  // [rows][heads][numbers][numbers]
+    const int32_t * rows;  // the row of each sequence's state
+    size_t row_stride;     // bytes
+    float * to;            // the first sequence's new state
+    size_t to_stride;      // bytes between those of two sequences
+    size_t snapshot_stride; // bytes between the states behind the last token and the one before it
+    int64_t snapshots;     // states that are written for each sequence
+    float * output;        // [sequences, tokens, heads, numbers]
+    int kernel;            // what has_delta has returned
+    int thread;
+    int threads;
+    void * pool;
+};
+
 struct corelane_hooks {
     // Whether to pack a matrix while it is loaded.
     bool (*is_wanted)(const corelane_matrix *);
@@ -86,6 +108,9 @@ struct corelane_hooks {
     // Returns the attention's step and the size of its work memory; null if ggml computes it.
     const void * (*plan_attention)(const corelane_attention *, int threads, size_t * work_bytes);
     void (*attend)(const corelane_attention *);
+    // The kernel for a GATED_DELTA_NET with states of so many numbers in a row; 0 if ggml computes it.
+    int (*has_delta)(int64_t numbers);
+    void (*run_delta)(const corelane_delta *);
 };
 
 }
@@ -216,9 +241,171 @@ class attention_traits : public ggml::cpu::tensor_traits {
     }
 };
 
+// The gated delta net. llama.cpp gathers the states of a step (GET_ROWS), computes new ones, and
+// copies them back (CPY). Each of the three reads and writes all states. Where the rows that are read
+// are those that are written, the middle one does it all in place, and the others do nothing.
+//
+// ggml asks for the work size of all operations in their order, right before it computes the graph.
+// Then `extra` of a GET_ROWS becomes its GATED_DELTA_NET, and `extra` of that its CPY. The rows are
+// known when GET_ROWS runs. It notes the decision, because their memory may be used again after it.
+class delta_traits : public ggml::cpu::tensor_traits {
+    // Parameters of a GATED_DELTA_NET that ggml does not use.
+    static constexpr int in_place = 8;
+    static constexpr int kernel = 9;
+
+    static bool is_f32(const ggml_tensor * tensor) {
+        return tensor->type == GGML_TYPE_F32 && tensor->nb[0] == sizeof(float);
+    }
+
+    static int64_t numbers(const ggml_tensor * delta) { return delta->src[2]->ne[0]; }
+    static int64_t heads(const ggml_tensor * delta) { return delta->src[2]->ne[1]; }
+    static int64_t tokens(const ggml_tensor * delta) { return delta->src[2]->ne[2]; }
+    static int64_t sequences(const ggml_tensor * delta) { return delta->src[2]->ne[3]; }
+    static int64_t kept(const ggml_tensor * delta) { return ggml_get_op_params_i32(delta, 0); }
+
+    static size_t state_bytes(const ggml_tensor * delta) {
+        return numbers(delta) * numbers(delta) * heads(delta) * sizeof(float);
+    }
+
+    static size_t sequence_stride(const ggml_tensor * copy, const ggml_tensor * delta) {
+        const ggml_tensor * to = copy->src[1];
+        return to->ne[0] * sizeof(float) == state_bytes(delta) ? to->nb[1] : state_bytes(delta);
+    }
+
+    // Whether `gather` reads whole states for `delta` alone.
+    static bool feeds(const ggml_tensor * gather, const ggml_tensor * delta) {
+        const ggml_tensor * state = delta->src[5];
+        return gather && gather->op == GGML_OP_GET_ROWS && state->view_offs == 0 &&
+            is_f32(gather->src[0]) && gather->src[0]->ne[2] == 1 && gather->src[0]->ne[3] == 1 &&
+            gather->src[1]->type == GGML_TYPE_I32 && gather->src[1]->nb[0] == sizeof(int32_t) &&
+            gather->ne[0] * sizeof(float) == state_bytes(delta) &&
+            gather->ne[1] == sequences(delta) && gather->ne[2] == 1 && gather->ne[3] == 1;
+    }
+
+    // Whether `copy` writes all new states of `delta`.
+    static bool takes(const ggml_tensor * copy, const ggml_tensor * delta) {
+        const ggml_tensor * from = copy->src[0];
+        const ggml_tensor * to = copy->src[1];
+        const int64_t written = std::min(tokens(delta), kept(delta));
+        const size_t before = numbers(delta) * heads(delta) * tokens(delta) * sequences(delta) * sizeof(float);
+        const size_t bytes = state_bytes(delta) * sequences(delta) * written;
+        const bool is_split = to->ne[0] * sizeof(float) == state_bytes(delta) &&
+            to->ne[1] == sequences(delta) && to->ne[2] == written && to->ne[3] == 1;
+        return from->view_offs == before && is_f32(to) && ggml_is_contiguous(from) &&
+            ggml_nbytes(from) == bytes && (is_split || (ggml_is_contiguous(to) && written == 1));
+    }
+
+    // Whether each sequence's state is read where its own new states are written.
+    static bool is_in_place(const ggml_tensor * delta) {
+        const auto * copy = (const ggml_tensor *) delta->extra;
+        const ggml_tensor * gather = delta->src[5]->view_src;
+        const auto * rows = (const int32_t *) gather->src[1]->data;
+        const ggml_tensor * to = copy->src[1];
+        const ptrdiff_t snapshot = kept(delta) > 1 ? to->nb[2] : 0;
+        for (int64_t i = 0; i < sequences(delta); i++) {
+            const char * from = (const char *) gather->src[0]->data + rows[i] * gather->src[0]->nb[1];
+            const ptrdiff_t beyond = from - ((const char *) to->data + i * sequence_stride(copy, delta));
+            const bool is_own = beyond == 0 ||
+                (snapshot > 0 && beyond > 0 && beyond % snapshot == 0 && beyond / snapshot < kept(delta));
+            if (!is_own) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    // Whether `op` keeps the state of a convolution before all tokens of the step. To go back there,
+    // all of them would have to be undone, and the decoder undoes fewer.
+    static bool is_vain(const ggml_tensor * op) {
+        const ggml_tensor * from = op->src[0];
+        const ggml_tensor * to = op->src[1];
+        return from->view_src && from->view_src->op == GGML_OP_CONCAT && from->view_offs == 0 &&
+            to->view_src && strncmp(to->view_src->name, "cache_r_l", 9) == 0;
+    }
+
+    static void plan(ggml_tensor * op) {
+        op->extra = nullptr;
+        if (op->op == GGML_OP_GATED_DELTA_NET) {
+            ggml_tensor * gather = op->src[5]->view_src;
+            ggml_set_op_params_i32(op, in_place, 0);
+            const bool is_scalar = op->src[3]->ne[0] == 1; // one gate for a head
+            const int ours = is_scalar && feeds(gather, op) ? hooks.has_delta(numbers(op)) : 0;
+            ggml_set_op_params_i32(op, kernel, ours);
+            if (ours) {
+                gather->extra = op;
+            }
+        } else if (op->op == GGML_OP_CPY) {
+            ggml_tensor * delta = op->src[0]->view_src;
+            if (delta && delta->op == GGML_OP_GATED_DELTA_NET && takes(op, delta)) {
+                const ggml_tensor * gather = delta->src[5]->view_src;
+                delta->extra = gather && gather->extra == delta ? op : nullptr;
+            }
+            if (is_vain(op)) {
+                op->extra = op;
+            }
+        }
+    }
+
+    bool work_size(int, const ggml_tensor * op, size_t &) override {
+        plan(const_cast<ggml_tensor *>(op));
+        return false; // ggml may have to compute it
+    }
+
+    static void run(const ggml_compute_params * params, ggml_tensor * op) {
+        const auto * copy = (const ggml_tensor *) op->extra;
+        const ggml_tensor * gather = op->src[5]->view_src;
+        corelane_delta delta = {};
+        delta.queries = describe(op->src[0]);
+        delta.keys = describe(op->src[1]);
+        delta.values = describe(op->src[2]);
+        delta.gates = describe(op->src[3]);
+        delta.betas = describe(op->src[4]);
+        delta.states = (const float *) gather->src[0]->data;
+        delta.rows = (const int32_t *) gather->data;
+        delta.row_stride = gather->src[0]->nb[1];
+        delta.to = (float *) copy->src[1]->data;
+        delta.to_stride = sequence_stride(copy, op);
+        delta.snapshot_stride = kept(op) > 1 ? copy->src[1]->nb[2] : 0;
+        delta.snapshots = std::min(tokens(op), kept(op));
+        delta.output = (float *) op->data;
+        delta.kernel = ggml_get_op_params_i32(op, kernel);
+        delta.thread = params->ith;
+        delta.threads = params->nth;
+        delta.pool = params->threadpool;
+        hooks.run_delta(&delta);
+    }
+
+    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
+        if (op->op == GGML_OP_GET_ROWS) {
+            auto * delta = (ggml_tensor *) op->extra;
+            if (delta == nullptr || delta->extra == nullptr || !is_in_place(delta)) {
+                return false;
+            }
+            if (params->ith == 0) {
+                // Its own memory is free: the states are not gathered.
+                memcpy(op->data, op->src[1]->data, op->ne[1] * sizeof(int32_t));
+                ggml_set_op_params_i32(delta, in_place, 1);
+            }
+            return true;
+        }
+        if (op->extra == op) {
+            return true;
+        }
+        const bool is_copy = op->op == GGML_OP_CPY;
+        const ggml_tensor * delta = is_copy ? op->src[0]->view_src : op;
+        const bool is_ours = delta && delta->op == GGML_OP_GATED_DELTA_NET && delta->extra &&
+            ggml_get_op_params_i32(delta, in_place) && (!is_copy || delta->extra == op);
+        if (is_ours && !is_copy) {
+            run(params, op);
+        }
+        return is_ours;
+    }
+};
+
 class buffer_traits : public ggml::cpu::extra_buffer_type {
     traits of_weights;
     attention_traits of_attention;
+    delta_traits of_delta;
 
     // ggml calls this when it loads a model, for weights without memory, and when it builds a
     // graph, for weights with memory.
@@ -251,7 +438,12 @@ class buffer_traits : public ggml::cpu::extra_buffer_type {
             return &of_attention;
         }
         const bool ours = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_GET_ROWS;
-        return ours && is_packed(op->src[0]) ? &of_weights : nullptr;
+        if (ours && is_packed(op->src[0])) {
+            return &of_weights;
+        }
+        const bool is_delta = op->op == GGML_OP_GATED_DELTA_NET || op->op == GGML_OP_GET_ROWS ||
+            op->op == GGML_OP_CPY;
+        return is_delta ? &of_delta : nullptr;
     }
 };
 

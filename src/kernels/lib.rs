@@ -15,6 +15,8 @@
 //! [`attention`] is most of a step of long texts. It replaces ggml's `FLASH_ATTN_EXT`, and reads
 //! llama.cpp's KV cache as it is.
 //!
+//! [`delta`] replaces `GATED_DELTA_NET`, and the copies of all states before and behind it.
+//!
 //! - [`format`](mod@format) defines the layout of strips. A file for each type (`q4_k`, ...) draws
 //!   the layout of its codes.
 //! - [`product`] is the inner loop, generic over the type and over [`simd`]. It prefetches weights
@@ -35,6 +37,7 @@ pub mod ahead;
 pub mod attention;
 pub mod choose_ahead;
 pub mod compute;
+pub mod delta;
 mod dispatch;
 pub mod format;
 pub mod ggml;

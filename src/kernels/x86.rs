@@ -5,6 +5,7 @@ use super::attention::AttentionKernel;
 use super::attention::block::{self, attend};
 use super::attention::cached::Cached;
 use super::attention::tile::Block;
+use super::delta::{self, Head};
 use super::format::{self, Format};
 use super::kernel::{InstructionSet, Kernel, ROWS_MAX};
 use super::product::{Work, multiply};
@@ -49,6 +50,19 @@ pub fn attention<K: Cached, V: Cached>(set: InstructionSet) -> AttentionKernel {
     }
 }
 
+/// The gated delta net for rows of so many numbers.
+pub fn delta(set: InstructionSet, numbers: usize) -> Option<delta::Run> {
+    match (set, numbers) {
+        (InstructionSet::Avx512Vnni, 64) => Some(avx512::run_delta::<4>),
+        (InstructionSet::Avx512Vnni, 128) => Some(avx512::run_delta::<8>),
+        (InstructionSet::AvxVnni, 64) => Some(avx_vnni::run_delta::<8>),
+        (InstructionSet::AvxVnni, 128) => Some(avx_vnni::run_delta::<16>),
+        (InstructionSet::Avx2, 64) => Some(avx2::run_delta::<8>),
+        (InstructionSet::Avx2, 128) => Some(avx2::run_delta::<16>),
+        _ => None,
+    }
+}
+
 /// A module with the kernels of one instruction set.
 macro_rules! kernels {
     ($module:ident, $simd:ty, $features:literal, $($rows:literal)*) => {
@@ -78,6 +92,12 @@ macro_rules! kernels {
             unsafe fn attend_block<K: Cached, V: Cached>(block: &Block) {
                 // SAFETY: the features are enabled; the caller guarantees the rest.
                 unsafe { attend::<$simd, K, V>(block) }
+            }
+
+            #[target_feature(enable = $features)]
+            pub unsafe fn run_delta<const V: usize>(head: &Head) {
+                // SAFETY: the features are enabled; the caller guarantees the rest.
+                unsafe { delta::run::<$simd, V>(head) }
             }
 
             pub fn attention<K: Cached, V: Cached>() -> AttentionKernel {

@@ -1,11 +1,11 @@
-//! Checks our kernels before they are used: compares small products and attentions with
-//! llama.cpp's.
+//! Checks our kernels before they are used: compares small products, attentions and gated delta nets
+//! with llama.cpp's.
 
 use std::sync::OnceLock;
 
 use llama_cpp_sys_2 as sys;
 
-use super::{attentions, products};
+use super::{attentions, deltas, products};
 use crate::kernels::{InstructionSet, KernelChoice, ggml};
 
 /// Returns the instruction set of our kernels if `choice` asks for them and they compute correctly.
@@ -29,15 +29,16 @@ pub(super) fn kernels(choice: KernelChoice) -> Option<InstructionSet> {
                 set.name()
             );
         }
-        let attention = attentions::is_right(set);
-        if !attention {
+        let others =
+            [("attention", attentions::is_right(set)), ("gated delta nets", deltas::is_right(set))];
+        for (name, _) in others.iter().filter(|(_, is_right)| !is_right) {
             tracing::error!(
-                "the {} kernel for attention gives wrong results; llama.cpp's kernels compute \
+                "the {} kernel for {name} gives wrong results; llama.cpp's kernels compute \
                  everything",
                 set.name()
             );
         }
-        wrong.is_empty() && attention
+        wrong.is_empty() && others.iter().all(|(_, is_right)| *is_right)
     });
     works.then_some(set)
 }

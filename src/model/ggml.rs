@@ -76,13 +76,8 @@ impl Graph {
 
     /// The output of the last run.
     pub fn output(&self) -> Vec<f32> {
-        // SAFETY: the tensor has memory, and exactly as many bytes as are read.
-        unsafe {
-            let bytes = sys::ggml_nbytes(self.output);
-            let mut output = vec![0.0; bytes / size_of::<f32>()];
-            sys::ggml_backend_tensor_get(self.output, output.as_mut_ptr().cast(), 0, bytes);
-            output
-        }
+        // SAFETY: the graph owns the tensor.
+        unsafe { get(self.output) }
     }
 }
 
@@ -113,6 +108,20 @@ pub(super) unsafe fn set<T>(tensor: *mut sys::ggml_tensor, from: &[T]) {
     unsafe {
         assert_eq!(size_of_val(from), sys::ggml_nbytes(tensor), "bytes of a tensor");
         sys::ggml_backend_tensor_set(tensor, from.as_ptr().cast(), 0, size_of_val(from));
+    }
+}
+
+/// The data of a tensor of floats.
+///
+/// # Safety
+/// `tensor` is alive and has memory.
+pub(super) unsafe fn get(tensor: *const sys::ggml_tensor) -> Vec<f32> {
+    // SAFETY: exactly the tensor's bytes are read.
+    unsafe {
+        let bytes = sys::ggml_nbytes(tensor);
+        let mut data = vec![0.0; bytes / size_of::<f32>()];
+        sys::ggml_backend_tensor_get(tensor, data.as_mut_ptr().cast(), 0, bytes);
+        data
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod attentions;
 pub mod builtin;
 mod checked;
+pub mod deltas;
 pub mod draft;
 pub mod embed;
 pub mod fake;

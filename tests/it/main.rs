@@ -12,6 +12,7 @@ mod connections;
 mod constraint;
 mod costly;
 mod decode_lane;
+mod delta;
 mod described;
 mod documents;
 mod draft;

@@ -11,6 +11,7 @@ use std::ptr;
 
 use super::super::attention::visible::{Mask, Partition, Shape};
 use super::super::attention::{Attention, AttentionKernel, Sizes, Tensor, slots_max, work_bytes};
+use super::super::delta::TokenRows;
 use super::super::format::LINE;
 use super::super::kernel::InstructionSet;
 use super::super::team::Team;
@@ -63,6 +64,11 @@ pub fn use_attention(set: Option<InstructionSet>) {
     STEPS.with_borrow_mut(|steps| steps.iter_mut().for_each(|step| step.mask = ptr::null()));
 }
 
+/// The instruction set of our kernels in graphs that this thread computes.
+pub(super) fn ours() -> Option<InstructionSet> {
+    OURS.get()
+}
+
 /// Reserves room for steps of `rows` rows that see `cells` cells in total, so that no step of this
 /// thread allocates.
 pub fn reserve_attention(rows: usize, cells: usize) {
@@ -107,8 +113,17 @@ pub(super) struct GgmlAttention {
 }
 
 impl GgmlTensor {
-    fn size(&self, dimension: usize) -> usize {
+    pub(super) fn size(&self, dimension: usize) -> usize {
         self.sizes[dimension] as usize // ggml counts with signs and is never below 0
+    }
+
+    /// The tokens of a head of `[sequences, tokens, heads, numbers]`. Heads and sequences beyond the
+    /// tensor's begin again from its first, as ggml repeats them.
+    pub(super) fn rows_of(&self, head: usize, sequence: usize) -> TokenRows {
+        let [_, head_stride, stride, sequence_stride] = self.strides;
+        let (head, sequence) = (head % self.size(1), sequence % self.size(3));
+        let bytes = head * head_stride + sequence * sequence_stride;
+        TokenRows { first: self.data.wrapping_add(bytes).cast(), stride }
     }
 
     /// The tensor as `[streams, heads, rows, numbers]`; ggml counts dimensions from the last.

@@ -1,6 +1,7 @@
 //! Connects our kernels to ggml's operations: the functions that `ggml.cpp` calls.
 
 mod attention;
+mod delta;
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -9,6 +10,7 @@ use std::sync::OnceLock;
 
 use attention::GgmlAttention;
 pub use attention::{reserve_attention, use_attention};
+use delta::GgmlDelta;
 
 use super::ahead::Ahead;
 use super::choose_ahead;
@@ -59,6 +61,8 @@ pub unsafe fn install() {
         get_rows,
         plan_attention: attention::plan,
         attend: attention::attend,
+        has_delta: delta::has_kernel,
+        run_delta: delta::run,
     };
     // SAFETY: the hooks have the types that ggml.cpp declares, and live as long as the process; the
     // caller guarantees the rest.
@@ -134,6 +138,8 @@ struct Hooks {
     get_rows: unsafe extern "C" fn(*const GgmlRows),
     plan_attention: unsafe extern "C" fn(*const GgmlAttention, i32, *mut usize) -> *const c_void,
     attend: unsafe extern "C" fn(*const GgmlAttention),
+    has_delta: unsafe extern "C" fn(i64) -> i32,
+    run_delta: unsafe extern "C" fn(*const GgmlDelta),
 }
 
 unsafe extern "C" {
