@@ -67,6 +67,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         ubatch_rows: 64,
         decode_cores: config().placement.decode_cores,
         checkpoints: (0, 0),
+        rollback: 0,
         pages: (0, 0),
         cache: corelane::types::CacheLayout::default(),
         attention: loaded.kernels,

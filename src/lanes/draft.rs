@@ -9,18 +9,20 @@ use crate::model::load::{Loaded, Weights};
 use crate::model::{Backend, draft};
 use crate::server::Control;
 
-/// Loads the draft model of a configuration, if there is one. A drain ends it.
+/// Loads the draft model of a configuration, if there is one. `goes_back` is whether the served model's
+/// recurrent state can go back. A drain ends it.
 ///
 /// # Errors
 /// A sentence for the user.
 pub(super) fn load_draft(
     config: &ServeConfig,
     served: &Loaded,
+    goes_back: bool,
     control: Arc<Control>,
 ) -> Result<Option<Loaded>, String> {
     let Some(path) = &config.model_draft else { return Ok(None) };
     let progress = move |_| !control.is_draining();
-    let draft = draft::load_draft(path, config.kernels, served, progress);
+    let draft = draft::load_draft(path, config.kernels, served, goes_back, progress);
     let draft = draft.map_err(|error| error.to_string())?;
     tracing::info!(name = draft.info.name, parameters = draft.info.n_params, "draft model");
     Ok(Some(draft))
@@ -40,7 +42,7 @@ impl NewDraft {
         // One cache for all: it takes any number of tokens of each text.
         let mut context = context.clone();
         context.cache.unified = true;
-        (context.checkpoints, context.pages) = ((0, 0), (0, 0));
+        (context.checkpoints, context.rollback, context.pages) = ((0, 0), 0, (0, 0));
         Self {
             model: draft.model.clone(),
             n_vocab: served.info.n_vocab,

@@ -21,14 +21,16 @@ impl Server {
             name: "fake".into(),
             n_vocab: N_VOCAB,
             context_trained: 4096,
+            is_recurrent: options.is_recurrent,
             ..ModelInfo::default()
         };
         let context_tokens = self.config.context_tokens.unwrap_or(64 * 1024);
         let sequence_tokens = context_tokens.min(info.context_trained);
-        let FakeOptions { is_recurrent, checkpoints, .. } = options;
+        let FakeOptions { is_recurrent, checkpoints, rollback, .. } = options;
         let states = is_recurrent.then_some(States { checkpoints, interval: 512 });
         let pages = Pages { count: options.pages, tokens: 32 };
-        let sizes = Sizes { context_tokens, sequence_tokens, states, pages, store_bytes: 0 };
+        let (rollback, store_bytes) = (rollback as u32, 0); // a few
+        let sizes = Sizes { context_tokens, sequence_tokens, states, rollback, pages, store_bytes };
         let (slots, rows) = (self.config.parallel, self.config.batch_rows);
         let abort = self.control.abort.clone();
         let make = move || {

@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 
 use rtrb::{Producer, RingBuffer};
 
-pub use self::context::choose_context;
 use self::context::{checkpoint_interval, choose_checkpoints, spare_bytes, trained};
+pub use self::context::{choose_context, choose_rollback};
 use self::decode::Models;
 pub use self::decode::start_decode;
 pub use self::draft::NewDraft;
@@ -159,15 +159,17 @@ impl Server {
     /// # Errors
     /// A sentence for the user.
     pub fn serve_loaded(&mut self, loaded: &Loaded) -> Result<Arc<ServedModel>, String> {
-        let draft = load_draft(&self.config, loaded, self.control.clone())?;
         let requests = (self.request_bytes + self.request_bytes / RESPONSES_SHARE) as u64;
         let is_recurrent = loaded.info.is_recurrent;
         let footprint = self.footprint(loaded)?;
         // What cannot be saved cannot be shared.
         self.config.cache.unified &= !is_recurrent || footprint.state > 0;
+        let draft = load_draft(&self.config, loaded, footprint.goes_back, self.control.clone())?;
         let available = memory::available_bytes();
         let checkpoints = choose_checkpoints(&self.config, footprint.state, available);
-        let states_bytes = ((self.config.parallel + 1 + checkpoints) * footprint.state) as u64;
+        let rollback = choose_rollback(&self.config, footprint, available);
+        let running = (self.config.parallel + 1) * (1 + rollback as usize);
+        let states_bytes = ((running + checkpoints) * footprint.state) as u64;
         let context_tokens = choose_context(
             &self.config,
             &loaded.info,
@@ -187,6 +189,7 @@ impl Server {
         let (pages, page_bytes) = choose_pages(&self.config, footprint, spare)?;
         let context = ContextConfig {
             checkpoints: (checkpoints, footprint.state),
+            rollback,
             pages: (pages.count, page_bytes),
             ..context_config(&self.config, loaded, context_tokens, abort)
         };
@@ -205,7 +208,7 @@ impl Server {
             decode::make_models(model, &context, draft, sequence_tokens as usize, fixed_threads)
         };
         let store_bytes = pages.count as u64 * page_bytes as u64;
-        let sizes = Sizes { context_tokens, sequence_tokens, states, pages, store_bytes };
+        let sizes = Sizes { context_tokens, sequence_tokens, states, rollback, pages, store_bytes };
         self.serve(vocab, info, sizes, make_models, embedder)
     }
 
@@ -235,11 +238,11 @@ impl Server {
     ) -> Result<Arc<ServedModel>, String> {
         let config = &self.config;
         let name = config.aliases.first().unwrap_or(&info.name).clone();
-        let Sizes { context_tokens, sequence_tokens, states, pages, store_bytes } = sizes;
+        let Sizes { context_tokens, sequence_tokens, states, rollback, pages, store_bytes } = sizes;
         let capacity = capacity(config, context_tokens, sequence_tokens);
         let checkpoints = states.map_or(0, |states| states.checkpoints);
         let capacity = Capacity { states, pages, ..capacity };
-        let guessing = guessing(config, &info);
+        let guessing = guessing(config, &info, rollback);
         let (front_link, decode_link) =
             ring::link(RING_CAPACITY, self.control.bell.clone(), spin(config));
         let end_tokens: Box<[_]> = vocab.end_tokens().into();

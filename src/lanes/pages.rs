@@ -69,7 +69,7 @@ mod tests {
 
     fn pages(cache_ram: Option<usize>, cell: usize, spare: u64) -> Result<Pages, String> {
         let config = ServeConfig { cache_ram, ..ServeConfig::default() };
-        let footprint = Footprint { state: 0, cell, header: 1000 };
+        let footprint = Footprint { cell, header: 1000, ..Footprint::default() };
         choose_pages(&config, footprint, spare).map(|(pages, _)| pages)
     }
 

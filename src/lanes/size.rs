@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::abort::StepAbort;
 use crate::config::ServeConfig;
+use crate::limits::GUESSES_MAX;
 use crate::model::llama::ContextConfig;
 use crate::model::load::Loaded;
 use crate::placement::by_speed;
@@ -24,6 +25,8 @@ pub(super) struct Sizes {
     pub sequence_tokens: u32,
     pub states: Option<States>,
     pub pages: Pages,
+    /// Most tokens by which a recurrent state can go back.
+    pub rollback: u32,
     /// The bytes of all pages.
     pub store_bytes: u64,
 }
@@ -46,6 +49,7 @@ pub fn context_config(
         poll: config.poll,
         cache: config.cache,
         checkpoints: (0, 0),
+        rollback: 0,
         pages: (0, 0),
         attention: loaded.kernels.filter(|_| !theirs),
         abort,
@@ -70,6 +74,7 @@ pub(super) fn embed_config(context: &ContextConfig, tokens: u32) -> ContextConfi
         step_rows: rows,
         ubatch_rows: rows,
         checkpoints: (0, 0),
+        rollback: 0,
         pages: (0, 0),
         ..context.clone()
     }
@@ -102,10 +107,13 @@ fn step_rows(batch_rows: usize, ubatch_rows: usize, slots: usize) -> usize {
 }
 
 /// How the requests that do not say guess.
-pub fn guessing(config: &ServeConfig, info: &ModelInfo) -> Guessing {
-    // Wrong guesses must be forgotten, which a recurrent state cannot.
-    let guesses = config.speculation != Speculation::Off && !info.is_recurrent;
-    if guesses { config.guessing } else { Guessing::default() }
+pub fn guessing(config: &ServeConfig, info: &ModelInfo, rollback: u32) -> Guessing {
+    if config.speculation == Speculation::Off {
+        return Guessing::default();
+    }
+    // A recurrent state must go back behind wrong guesses.
+    let most = if info.is_recurrent { rollback } else { GUESSES_MAX as u32 };
+    Guessing { most: config.guessing.most.min(most as u8), ..config.guessing } // at most GUESSES_MAX
 }
 
 /// The time that the front lane and the decode lane poll before they park.

@@ -19,8 +19,8 @@ pub enum DraftError {
     Load(#[from] LoadError),
     /// One of the two models cannot forget wrong guesses.
     #[error(
-        "--model-draft: {0} is a recurrent model, which cannot forget a wrong guess; \
-         both models must be transformers"
+        "--model-draft: {0} is a recurrent model that cannot forget a wrong guess; \
+         choose a transformer"
     )]
     Recurrent(String),
     /// Its vocabulary has too many tokens, or too few.
@@ -49,7 +49,8 @@ pub enum DraftError {
     },
 }
 
-/// Loads the draft model of a served model. Calls `progress` as [`load`] does.
+/// Loads the draft model of a served model. `goes_back` is whether that model's recurrent state can go
+/// back. Calls `progress` as [`load`] does.
 ///
 /// # Errors
 /// See [`DraftError`]; each is one sentence for a user.
@@ -57,10 +58,13 @@ pub fn load_draft(
     path: &Path,
     kernels: KernelChoice,
     served: &Loaded,
+    goes_back: bool,
     progress: impl FnMut(f32) -> bool + 'static,
 ) -> Result<Loaded, DraftError> {
     let draft = load(&Source::File(path.to_owned()), kernels, progress)?;
-    if let Some(model) = [&draft, served].into_iter().find(|model| model.info.is_recurrent) {
+    let models = [(&draft, false), (served, goes_back)];
+    let cannot = |(model, goes_back): &(&Loaded, bool)| model.info.is_recurrent && !goes_back;
+    if let Some((model, _)) = models.into_iter().find(cannot) {
         return Err(DraftError::Recurrent(model.info.name.clone()));
     }
     check_vocabulary(&draft.vocab, &served.vocab)?;

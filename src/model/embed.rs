@@ -229,6 +229,7 @@ mod tests {
             pinned: false,
             poll: 0,
             checkpoints: (0, 0),
+            rollback: 0,
             pages: (0, 0),
             cache: CacheLayout::default(),
             attention: None,

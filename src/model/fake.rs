@@ -30,8 +30,10 @@ pub struct FakeOptions {
     pub fail_one_in: u64,
     /// The number of further failures right after each such step.
     pub fail_more: u64,
-    /// It has a recurrent state, which cannot go back.
+    /// It has a recurrent state.
     pub is_recurrent: bool,
+    /// Most tokens by which that state can go back, behind a step with rows of its slot alone.
+    pub rollback: usize,
     /// Most saved states.
     pub checkpoints: usize,
     /// Pages of the prefix store.
@@ -97,6 +99,8 @@ pub struct FakeModel {
     slots: Box<[Vec<Tail>]>, // [slots][tokens]: the state after each token
     /// The recurrent state of each slot, and the number of tokens before it.
     states: Box<[(usize, Tail)]>, // [slots]
+    /// Tokens by which the state of each slot can go back now.
+    undo: Box<[usize]>, // [slots]
     saved: Box<[Option<(usize, Tail)>]>, // [checkpoints]
     /// The state before each page, and those after its tokens.
     pages: Box<[(Tail, Vec<Tail>)]>, // [pages]
@@ -117,6 +121,7 @@ impl FakeModel {
             context_tokens,
             slots: (0..slots).map(|_| Vec::new()).collect(),
             states: vec![Default::default(); slots].into_boxed_slice(),
+            undo: vec![0; slots].into_boxed_slice(),
             saved: vec![None; options.checkpoints].into_boxed_slice(),
             pages: vec![Default::default(); options.pages].into_boxed_slice(),
             sampled: vec![false; rows_max].into_boxed_slice(),
@@ -184,6 +189,7 @@ impl Backend for FakeModel {
         let one = is_one(fail_one_in, fail_more).then_some(StepError::Failed(-1));
         let failure = self.fails_next.take().or(one);
         self.sampled.fill(false);
+        self.undo.fill(0);
         let tokens: usize = self.slots.iter().map(Vec::len).sum();
         // The exact count is slow, and is needed only if shared cells could make the difference.
         if tokens + rows.len() > self.context_tokens
@@ -213,7 +219,15 @@ impl Backend for FakeModel {
                 logits[tail.next(&self.options) as usize] = 20.0;
             }
         }
-        failure.map_or(Ok(()), Err)
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        if let Some(DecodeRow { slot, .. }) = rows.first()
+            && rows.iter().all(|row| row.slot == *slot)
+        {
+            self.undo[slot.index()] = (rows.len() - 1).min(self.options.rollback);
+        }
+        Ok(())
     }
 
     fn logits(&mut self, row: usize) -> &mut [f32] {
@@ -230,11 +244,15 @@ impl Backend for FakeModel {
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool {
         let tokens = &mut self.slots[slot.index()];
         let state = &mut self.states[slot.index()];
+        let undo = &mut self.undo[slot.index()];
         assert!(from.index() <= tokens.len(), "what is not there cannot be kept");
         if from == Position(0) {
-            *state = Default::default();
+            (*state, *undo) = Default::default();
         } else if self.options.is_recurrent && state.0 > from.index() {
-            return false;
+            if state.0 - from.index() > *undo {
+                return false;
+            }
+            (*state, *undo) = ((from.index(), tokens[from.index() - 1]), 0);
         }
         tokens.truncate(from.index());
         true
@@ -253,7 +271,7 @@ impl Backend for FakeModel {
         let last = place.last().expect("a state behind at least one token");
         assert_eq!(state.0, tokens.index(), "the state stands behind these tokens");
         assert_eq!(state.1.hash, last.hash, "the state of other tokens");
-        self.states[slot.index()] = state;
+        (self.states[slot.index()], self.undo[slot.index()]) = (state, 0);
         true
     }
 
@@ -277,7 +295,7 @@ impl Backend for FakeModel {
             self.slots[slot.index()].push(Tail { cell: self.cells, ..tail });
         }
         if self.options.is_recurrent {
-            self.states[slot.index()] = Default::default();
+            (self.states[slot.index()], self.undo[slot.index()]) = Default::default();
         }
         true
     }

@@ -19,6 +19,8 @@ pub struct Footprint {
     pub cell: usize,
     /// What stands before the cells.
     pub header: usize,
+    /// Whether its recurrent state can go back by some tokens.
+    pub goes_back: bool,
 }
 
 /// Measures what llama.cpp writes for a sequence of a model. Computes two tokens.
@@ -29,8 +31,9 @@ pub fn footprint(model: &Arc<LlamaModel>, cache: CacheLayout) -> Result<Footprin
     let config = ContextConfig {
         context_tokens: 256, // the least that llama.cpp allocates
         slots: 2,
-        step_rows: 2,
-        ubatch_rows: 2,
+        step_rows: 4,
+        ubatch_rows: 4, // more than it can go back, and one
+        rollback: 1,
         decode_cores: vec![0],
         cache,
         ..ContextConfig::default()
@@ -49,11 +52,12 @@ pub fn footprint(model: &Arc<LlamaModel>, cache: CacheLayout) -> Result<Footprin
     let has_window = unsafe { sys::llama_model_n_swa(raw(model)) } > 0;
     let cell = if has_window { 0 } else { two - one };
     if !is_recurrent(model) {
-        return Ok(Footprint { state: 0, cell, header: one.saturating_sub(cell) });
+        return Ok(Footprint { cell, header: one.saturating_sub(cell), ..Footprint::default() });
     }
     if later_state != state {
         return Ok(Footprint::default()); // more than a state, which grows with the text
     }
     let no_state = decoder.state_bytes(1, STATE_ONLY);
-    Ok(Footprint { state, cell, header: (one - state + no_state).saturating_sub(cell) })
+    let header = (one - state + no_state).saturating_sub(cell);
+    Ok(Footprint { state, cell, header, goes_back: decoder.rollback() > 0 })
 }

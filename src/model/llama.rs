@@ -50,6 +50,8 @@ pub struct ContextConfig {
     pub poll: u32,
     /// Most saved recurrent states, and the bytes of one.
     pub checkpoints: (usize, usize),
+    /// Most tokens by which a recurrent state can go back (`n_rs_seq`).
+    pub rollback: u32,
     /// The pages of the prefix store, and the bytes of one.
     pub pages: (usize, usize),
     /// The layout of the KV cache.
@@ -75,12 +77,40 @@ pub struct LlamaDecoder {
     rows: RowArrays,
     /// The saved recurrent states.
     checkpoints: Arena, // [checkpoints][bytes of a state]
+    rollback: Option<Rollback>,
     pages: Option<PageCells>,
     attention: Option<InstructionSet>,
     /// llama.cpp checks this flag between two operations.
     abort: Arc<StepAbort>,
     /// The context points into the model.
     _model: Arc<LlamaModel>,
+}
+
+/// How far recurrent states can go back.
+///
+/// Behind each of the last tokens of a sequence, llama.cpp keeps the state. But it neither notes when
+/// a later step moves the sequence elsewhere without those states, nor when a step has fewer tokens
+/// than it keeps states, and would then take old ones. So a state goes back only behind a step that had
+/// rows of that sequence alone, by fewer tokens than it had, and once.
+struct Rollback {
+    most: u32,
+    /// Tokens that can be removed from each slot.
+    now: Box<[u32]>, // [slots]
+    /// Whether each slot has gone back since its last row. llama.cpp goes back when the next row
+    /// comes, and a copy before that would have the later state.
+    is_pending: Box<[bool]>, // [slots]
+}
+
+impl Rollback {
+    /// Notes the rows of a step; none if it failed.
+    fn note(&mut self, rows: &[DecodeRow]) {
+        self.now.fill(0);
+        let Some(DecodeRow { slot, .. }) = rows.first() else { return };
+        rows.iter().for_each(|row| self.is_pending[row.slot.index()] = false);
+        if rows.iter().all(|row| row.slot == *slot) {
+            self.now[slot.index()] = (rows.len() as u32 - 1).min(self.most); // STEP_ROWS_MAX
+        }
+    }
 }
 
 /// The pages of the prefix store.
@@ -137,6 +167,7 @@ impl LlamaDecoder {
             // gap or their row counts differ. With one cache for all, each row searches the cells
             // of all sequences, which costs more (`perf/study cache` measures it).
             params.kv_unified = config.cache.unified;
+            params.n_rs_seq = config.rollback;
             if config.pages.0 > 0 {
                 params.n_seq_max += 1; // for copies of pages
                 params.n_outputs_max = params.n_outputs_max.max(params.n_seq_max);
@@ -174,11 +205,19 @@ impl LlamaDecoder {
             ragged,
             rows,
             checkpoints,
+            rollback: None,
             attention: config.attention,
             abort,
             pages: None,
             _model: model,
         };
+        // SAFETY: the context is live.
+        let most = unsafe { sys::llama_n_rs_seq(context) };
+        if most > 0 {
+            let slots = config.slots as usize;
+            let (now, is_pending) = (vec![0; slots].into(), vec![false; slots].into());
+            decoder.rollback = Some(Rollback { most, now, is_pending });
+        }
         let (pages, page_bytes) = config.pages;
         if pages > 0 {
             let sequence = config.slots as i32; // at most SLOTS_MAX
@@ -220,6 +259,47 @@ impl LlamaDecoder {
             sys::llama_state_seq_set_data_ext(self.context, from, count, sequence, flags)
         };
         read == count
+    }
+
+    /// Most tokens by which a recurrent state can go back; 0 if it cannot.
+    pub(super) fn rollback(&self) -> u32 {
+        self.rollback.as_ref().map_or(0, |rollback| rollback.most)
+    }
+
+    /// Whether tokens of a slot from `from` on may be removed, as far as its recurrent state goes.
+    /// Notes that they are.
+    fn may_go_back(&mut self, slot: SlotId, from: Position) -> bool {
+        let Some(rollback) = &mut self.rollback else { return true };
+        // SAFETY: the memory belongs to the live context, and the slot is below n_seq_max.
+        let last = unsafe { sys::llama_memory_seq_pos_max(self.memory, slot.0.into()) };
+        let removed = (last + 1 - from.0 as i32).max(0) as u32; // below SEQUENCE_TOKENS_MAX
+        let (now, is_pending) =
+            (&mut rollback.now[slot.index()], &mut rollback.is_pending[slot.index()]);
+        if from == Position(0) {
+            self.forget_rows(slot);
+        } else if removed > *now {
+            return false;
+        } else if removed > 0 {
+            (*now, *is_pending) = (0, true);
+        }
+        true
+    }
+
+    /// Notes that a slot gets another recurrent state.
+    fn forget_rows(&mut self, slot: SlotId) {
+        if let Some(Rollback { now, is_pending, .. }) = &mut self.rollback {
+            (now[slot.index()], is_pending[slot.index()]) = (0, false);
+        }
+    }
+
+    /// Lets llama.cpp go back at once where it has only noted that it will.
+    fn settle(&mut self, slot: SlotId) {
+        let Some(rollback) = &mut self.rollback else { return };
+        if std::mem::take(&mut rollback.is_pending[slot.index()]) {
+            let mut state = vec![0; self.state_bytes(slot.0.into(), STATE_ONLY)];
+            self.read_state(slot.0.into(), STATE_ONLY, &mut state);
+            self.write_state(slot.0.into(), STATE_ONLY, &state);
+        }
     }
 
     /// Adds cells of a sequence at these positions to another one. `to` of -1 is the end.
@@ -352,6 +432,9 @@ impl Backend for LlamaDecoder {
             Some(led) => led.lead(decode),
             None => decode(),
         });
+        if let Some(rollback) = &mut self.rollback {
+            rollback.note(if code == 0 { rows } else { &[] });
+        }
         match code {
             0 => Ok(()),
             1 => Err(StepError::NoRoom),
@@ -371,6 +454,7 @@ impl Backend for LlamaDecoder {
     }
 
     fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) {
+        self.settle(from);
         // From one cache to another, only whole sequences can be copied.
         let end = if self.unified { tokens.0 as i32 } else { -1 }; // below SEQUENCE_TOKENS_MAX
         self.share_cells(from.0.into(), to.0.into(), -1..end);
@@ -378,8 +462,10 @@ impl Backend for LlamaDecoder {
 
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool {
         // SAFETY: the memory belongs to the live context. The end of a sequence may be removed for
-        // every slot below n_seq_max. If a recurrent state stands in it, nothing is removed.
-        unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
+        // every slot below n_seq_max. If a recurrent state stands in it and cannot go back, nothing
+        // is removed.
+        self.may_go_back(slot, from)
+            && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
     }
 
     fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool {
@@ -391,6 +477,7 @@ impl Backend for LlamaDecoder {
     }
 
     fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool {
+        self.forget_rows(slot);
         let bytes = self.checkpoints.get(checkpoint.index());
         self.write_state(slot.0.into(), STATE_ONLY, bytes) && self.truncate(slot, tokens)
     }
@@ -412,6 +499,7 @@ impl Backend for LlamaDecoder {
     }
 
     fn load_page(&mut self, slot: SlotId, page: PageId) -> bool {
+        self.forget_rows(slot);
         let Some(pages) = &self.pages else { return false };
         let length = pages.lengths[page.index()];
         let bytes = &pages.cells.get(page.index())[..length];

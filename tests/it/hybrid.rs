@@ -4,10 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use corelane::config::ServeConfig;
+use corelane::kernels::KernelChoice;
+use corelane::model::llama::{ContextConfig, LlamaDecoder};
+use corelane::model::load::{Source, load};
+use corelane::model::{Backend, DecodeRow};
+use corelane::types::{Logits, Position, SlotId, TokenId};
 use corelane_bench::synth::{Quant, Request, Shape, synth};
 use serde_json::{Value, json};
 
-use crate::support::{TestServer, config};
+use crate::support::{TestServer, config, context};
 
 /// Small hybrid models: with a short convolution, and with a gated delta net.
 pub const SHAPES: [&str; 2] = ["tiny-hybrid", "tiny-delta"];
@@ -141,5 +146,123 @@ fn another_question_starts_behind_the_turns_before_it() {
         let cached = ask(&system, "Name a river.");
         assert!(cached > 100, "{cached}");
         assert!(ask("Another one. ".repeat(60).as_str(), "Name a river.") < 10);
+    }
+}
+
+/// Texts of three tokens repeat themselves often, and not always in the same way.
+#[test]
+fn guesses_change_no_text() {
+    for server in servers() {
+        for number in 0..6 {
+            let unit = (0..12).map(|place| 300 + number * 7 + place * 13 % 50);
+            let prompt: Vec<i64> = unit.cycle().take(60 + number as usize).collect();
+            let text = |most: u8| {
+                let body = json!({"prompt": prompt, "n_predict": 150, "temperature": 0,
+                    "ignore_eos": true, "return_tokens": true, "speculative.n_max": most,
+                    "logit_bias": [[300, 30], [301, 30], [302, 30]]});
+                let answer = server.post("/completion", &body.to_string()).json();
+                answer["tokens"].clone()
+            };
+            assert_eq!(text(16), text(0), "{prompt:?}");
+        }
+        let guesses = &server.metrics.decode.guesses;
+        let kept: u64 = guesses.kept.iter().map(|kept| kept.get()).sum();
+        assert!(guesses.made.get() > kept && kept > 20, "{} and {kept}", guesses.made.get());
+    }
+}
+
+/// A model of two slots whose states can go back by three tokens.
+struct Model {
+    model: LlamaDecoder,
+    texts: [Vec<TokenId>; 2],
+}
+
+impl Model {
+    fn new(shape: &str) -> Self {
+        let loaded = load(&Source::File(hybrid(shape)), KernelChoice::Auto, |_| true).unwrap();
+        let context = ContextConfig { rollback: 3, ..context(&loaded, 2, 512, 16) };
+        Self {
+            model: LlamaDecoder::new(loaded.model, &context).unwrap(),
+            texts: Default::default(),
+        }
+    }
+
+    /// Computes tokens of several slots in one step, and returns the logits behind the last.
+    fn add(&mut self, tokens: &[(u16, TokenId)]) -> Vec<f32> {
+        let mut rows = Vec::new();
+        for (slot, token) in tokens {
+            let text = &mut self.texts[usize::from(*slot)];
+            let position = Position(text.len() as u32);
+            let (token, slot) = (*token, SlotId(*slot));
+            rows.push(DecodeRow { token, position, slot, logits: Logits::Sample });
+            text.push(token);
+        }
+        self.model.decode(&rows).unwrap();
+        self.model.logits(rows.len() - 1).to_vec()
+    }
+
+    /// Removes the last tokens of a slot.
+    fn remove(&mut self, slot: u16, count: usize) -> bool {
+        let text = &mut self.texts[usize::from(slot)];
+        let left = text.len() - count;
+        let is_done = self.model.truncate(SlotId(slot), Position(left as u32));
+        if is_done {
+            text.truncate(left);
+        }
+        is_done
+    }
+
+    /// The logits behind one more token, of a text that was computed token by token.
+    fn anew(shape: &str, text: &[TokenId], token: TokenId) -> Vec<f32> {
+        let mut other = Self::new(shape);
+        text.iter().for_each(|token| drop(other.add(&[(0, *token)])));
+        other.add(&[(0, token)])
+    }
+}
+
+/// Compares logits, except for the order of sums in steps of other rows.
+fn assert_equal(found: &[f32], expected: &[f32]) {
+    let largest = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(largest < 0.02, "{largest}");
+}
+
+#[test]
+fn a_state_goes_back_by_fewer_tokens_than_its_step_had() {
+    for shape in SHAPES {
+        let mut model = Model::new(shape);
+        (0..20).for_each(|number| drop(model.add(&[(0, 300 + number)])));
+        assert!(!model.remove(0, 1), "behind a step of one token there is no state before it");
+        model.add(&[(0, 1), (0, 2), (0, 3), (0, 4)]);
+        assert!(!model.remove(0, 4), "all of the step");
+        assert!(model.remove(0, 2));
+        assert!(!model.remove(0, 1), "once");
+        let text = model.texts[0].clone();
+        assert_equal(&model.add(&[(0, 5)]), &Model::anew(shape, &text, 5));
+        // Beside another sequence, llama.cpp may move the state.
+        model.add(&[(0, 6), (0, 7), (1, 8)]);
+        assert!(!model.remove(0, 1));
+        model.add(&[(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (0, 6)]);
+        assert!(!model.remove(0, 4), "more than it keeps");
+        assert!(model.remove(0, 3));
+        let text = model.texts[0].clone();
+        assert_equal(&model.add(&[(1, 9), (0, 9)]), &Model::anew(shape, &text, 9));
+    }
+}
+
+#[test]
+fn a_copy_of_a_state_that_went_back_is_that_state() {
+    for shape in SHAPES {
+        let mut model = Model::new(shape);
+        model.add(&[(1, 40), (1, 41)]);
+        (0..20).for_each(|number| drop(model.add(&[(0, 300 + number)])));
+        model.add(&[(0, 1), (0, 2), (0, 3)]);
+        assert!(model.remove(0, 2));
+        let text = model.texts[0].clone();
+        assert!(model.remove(1, 2));
+        model.model.copy(SlotId(0), SlotId(1), Position(text.len() as u32));
+        model.texts[1] = text.clone();
+        let expected = Model::anew(shape, &text, 7);
+        assert_equal(&model.add(&[(1, 7)]), &expected);
+        assert_equal(&model.add(&[(0, 7)]), &expected);
     }
 }

@@ -372,6 +372,7 @@ fn logits(loaded: &Loaded, tokens: &[TokenId], led: bool) -> [Vec<f32>; 2] {
         ubatch_rows: 256,
         decode_cores: vec![0, 1],
         checkpoints: (0, 0),
+        rollback: 0,
         pages: (0, 0),
         cache: corelane::types::CacheLayout::default(),
         attention: loaded.kernels,

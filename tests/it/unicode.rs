@@ -49,6 +49,7 @@ const OPTIONS: FakeOptions = FakeOptions {
     fail_one_in: 0,
     fail_more: 0,
     is_recurrent: false,
+    rollback: 0,
     checkpoints: 0,
     pages: 0,
     hang_one_in: 0,

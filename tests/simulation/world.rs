@@ -215,6 +215,7 @@ impl World {
             end_one_in: if random.one_in(4) { 0 } else { random.within(2, 60) as u64 },
             is_recurrent,
             checkpoints: random.within(0, 8),
+            rollback: random.within(0, 8),
             phrases: random.one_in(2).then_some(PHRASES),
             ..FakeOptions::default()
         };
@@ -224,7 +225,8 @@ impl World {
         let pages = Pages { count: pages, tokens: random.within(if returns { 8 } else { 1 }, 40) };
         let capacity = Capacity { states: is_recurrent.then_some(states), pages, ..capacity };
         let options = FakeOptions { pages: pages.count, ..options };
-        let guesses = !is_recurrent && !random.one_in(3);
+        let guesses = (!is_recurrent || options.rollback > 0) && !random.one_in(3);
+        let most = if is_recurrent { options.rollback } else { GUESSES_MAX };
         let context = capacity.context_tokens as usize;
         let drafter = drafter(&mut random, seed, options, slots, context);
         let vocab = Arc::new(Vocab::of_fake());
@@ -234,7 +236,7 @@ impl World {
             slots,
             context_tokens: capacity.context_tokens,
             guessing: Guessing {
-                most: if guesses { random.within(1, GUESSES_MAX) as u8 } else { 0 },
+                most: if guesses { random.within(1, most) as u8 } else { 0 },
                 ..Guessing::default()
             },
             ..served_model(sequence_tokens)

@@ -465,6 +465,7 @@ pub fn context(loaded: &Loaded, slots: u32, context_tokens: u32, rows: u32) -> C
         pinned: false,
         poll: 0,
         checkpoints: (0, 0),
+        rollback: 0,
         pages: (0, 0),
         cache: CacheLayout::default(),
         attention: loaded.kernels,

@@ -94,7 +94,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), String> {
     let loaded = load(&args.engine.obtain()?, config.kernels, |_| true);
     let loaded = loaded.map_err(|error| error.to_string())?;
     let draft = config.model_draft.as_ref().map(|path| {
-        let draft = load_draft(path, config.kernels, &loaded, |_| true);
+        let draft = load_draft(path, config.kernels, &loaded, true, |_| true);
         draft.map_err(|error| error.to_string())
     });
     let draft = draft.transpose()?;

@@ -75,7 +75,7 @@ impl Stage {
             prompts: prompts(ladder, loaded.vocab.n_tokens())?,
             gen_tokens: ladder.gen_tokens,
             concurrency: ladder.concurrency,
-            guessing: lanes::guessing(&config, &loaded.info),
+            guessing: lanes::guessing(&config, &loaded.info, 0),
             capacity: lanes::capacity(&config, context_tokens, context_tokens.min(trained)),
         };
         let reference = OnceLock::new();

@@ -21,11 +21,13 @@ use corelane::config::ServeConfig;
 use corelane::decode::DecodeLane;
 use corelane::lanes::{self, NewDraft};
 use corelane::limits::{BATCHES, RING_CAPACITY};
+use corelane::memory::available_bytes;
 use corelane::metrics::Metrics;
+use corelane::model::footprint::footprint;
 use corelane::model::llama::{ContextConfig, LlamaDecoder};
 use corelane::model::load::Loaded;
 use corelane::ring;
-use corelane::scheduler::Scheduler;
+use corelane::scheduler::{Scheduler, States};
 use corelane::types::{Guessing, TokenId};
 use record::{Record, Replayed};
 pub use round::{Replay, Round, Run};
@@ -43,11 +45,6 @@ pub fn run(
     let streams = replay.concurrency + usize::from(!replay.beside.is_empty());
     let all: Arc<[Record]> = [replay.records.as_slice(), &replay.beside].concat().into();
     let longest = all.iter().map(|record| record.tokens.len()).max().unwrap_or(0);
-    if loaded.info.is_recurrent {
-        return Err(
-            "a recurrent model makes no guesses, because it cannot forget a wrong one".into()
-        );
-    }
     let trained = loaded.info.context_trained as usize;
     if longest > trained {
         return Err(format!("a record has {longest} tokens; this model takes {trained}"));
@@ -62,8 +59,18 @@ pub fn run(
         ..replay.config.clone()
     };
     config.check()?;
-    let capacity = lanes::capacity(&config, context_tokens, context_tokens.min(trained as u32));
-    let context = lanes::context_config(&config, loaded, context_tokens, Arc::default());
+    let mut capacity = lanes::capacity(&config, context_tokens, context_tokens.min(trained as u32));
+    let mut context = lanes::context_config(&config, loaded, context_tokens, Arc::default());
+    let mut guessing = config.guessing;
+    if loaded.info.is_recurrent {
+        let footprint = footprint(&loaded.model, config.cache)?;
+        context.rollback = lanes::choose_rollback(&config, footprint, available_bytes());
+        guessing = lanes::guessing(&config, &loaded.info, context.rollback);
+        capacity.states = Some(States { checkpoints: 0, interval: usize::MAX });
+    }
+    if guessing.most == 0 {
+        return Err("this model makes no guesses, because it cannot forget a wrong one".into());
+    }
     let draft = draft.map(|draft| NewDraft::new(draft, loaded, &context));
     let draft = draft.map(|draft| (draft, replay.draft_accept));
     let mut pipe = start(&config, loaded, context, draft, longest, all)?;
@@ -75,12 +82,12 @@ pub fn run(
         pipe::scheduler(&mut pipe, &mut scheduler, &mut clients, &mut spare);
         clients.result()
     };
-    measure(config.guessing); // a warm-up, in which the scheduler learns the time of steps
+    measure(guessing); // a warm-up, in which the scheduler learns the time of steps
     for round in 0..replay.rounds {
         let mut runs = [Run::default(), Run::default()];
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for arm in order {
-            runs[arm] = measure([Guessing::default(), config.guessing][arm]);
+            runs[arm] = measure([Guessing::default(), guessing][arm]);
             tell(&runs[arm]);
         }
         rounds.push(runs);

@@ -61,6 +61,7 @@ fn speak(loaded: &Loaded, prompt: &[TokenId], count: usize) -> Vec<TokenId> {
         ubatch_rows: 256,
         decode_cores: vec![0],
         checkpoints: (0, 0),
+        rollback: 0,
         pages: (0, 0),
         cache: corelane::types::CacheLayout::default(),
         attention: loaded.kernels,
