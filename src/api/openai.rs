@@ -307,6 +307,8 @@ impl From<&PromptProgress> for Progress {
 pub struct Times {
     queued_ms: f64,
     cache_n: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_store_n: Option<u64>,
     prompt_n: u64,
     prompt_ms: f64,
     prompt_per_token_ms: f64,
@@ -325,7 +327,7 @@ pub struct Times {
 
 impl From<&Summary> for Times {
     fn from(summary: &Summary) -> Self {
-        let Summary { usage, timings, guessed, late } = *summary;
+        let Summary { usage, timings, guessed, restored, late } = *summary;
         let rate = |tokens: u64, time: Duration| match time.is_zero() {
             true => 0.0,
             false => rounded(tokens as f64 / time.as_secs_f64()),
@@ -340,6 +342,7 @@ impl From<&Summary> for Times {
         Self {
             queued_ms: ms(timings.queued),
             cache_n: usage.cached_tokens,
+            cache_store_n: (restored > 0).then_some(restored),
             prompt_n: computed,
             prompt_ms: ms(timings.prefill),
             prompt_per_token_ms: each(computed, timings.prefill),

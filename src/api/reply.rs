@@ -276,6 +276,8 @@ pub struct Summary {
     pub timings: Timings,
     /// Its guesses.
     pub guessed: Guessed,
+    /// Its cached tokens that came from the prefix store.
+    pub restored: u64,
     /// Its late tokens.
     pub late: LateCount,
 }

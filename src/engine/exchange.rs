@@ -42,6 +42,8 @@ pub struct Exchange {
     pub usage: Usage,
     /// Guessed tokens so far.
     pub guessed: Guessed,
+    /// Cached tokens so far that came from the prefix store.
+    pub restored: u64,
     /// Late tokens so far.
     pub late: LateCount,
     /// The time of admission.
@@ -91,6 +93,7 @@ impl Exchange {
             unread_max: bytes + UNREAD_BYTES_MAX,
             usage: Usage { prompt_tokens, ..Usage::default() },
             guessed: Guessed::default(),
+            restored: 0,
             late: LateCount::default(),
             admitted,
             started: None,
@@ -124,8 +127,8 @@ impl Exchange {
         let options = self.reply.options();
         let tokens = if options.return_tokens { delta.tokens } else { &[] };
         let with_summary = options.stream && options.timings_per_token || delta.finish.is_some();
-        let (usage, guessed, late) = (self.usage, self.guessed, self.late);
-        let summary = Summary { usage, timings: self.timings(now), guessed, late };
+        let (usage, guessed, restored, late) = (self.usage, self.guessed, self.restored, self.late);
+        let summary = Summary { usage, timings: self.timings(now), guessed, restored, late };
         let delta = Delta { tokens, summary: with_summary.then_some(summary), ..delta };
         let kept = if self.reply.keeps_text() { delta.bytes() } else { 0 };
         self.reply.push_delta(choice, delta, &mut self.out);

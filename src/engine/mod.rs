@@ -463,13 +463,15 @@ impl Engine {
             exchange.started.get_or_insert(now);
             // A follower starts twice, the second time with its leader's tokens. After a failed
             // step, a sequence may restart with fewer cached tokens.
-            let before = stream.times.cached;
-            let cached = self.scheduler.cached_tokens(id) as u64;
+            let (before, restored_before) = (stream.times.cached, stream.times.restored);
+            let scheduler = &self.scheduler;
+            let cached = (scheduler.cached_tokens(id) as u64, scheduler.restored_tokens(id) as u64);
             stream.times.start(start.prompt_tokens, cached, metrics, now);
             stream.slot = start.owner.slot;
             if stream.counts_prompt {
                 let usage = &mut exchange.usage;
                 usage.cached_tokens = usage.cached_tokens - before + stream.times.cached;
+                exchange.restored = exchange.restored - restored_before + stream.times.restored;
             }
         }
     }

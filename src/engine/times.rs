@@ -26,6 +26,8 @@ pub(super) struct Times {
     prompt_tokens: u64,
     /// Tokens of the prompt found in the KV cache.
     pub cached: u64,
+    /// Those of them that came from the prefix store.
+    pub restored: u64,
     generated: u64,
 }
 
@@ -41,19 +43,27 @@ impl Times {
             restarted: None,
             prompt_tokens: 0,
             cached: 0,
+            restored: 0,
             generated: 0,
         }
     }
 
-    /// The sequence starts or restarts in a slot, with this number of cached prompt tokens.
-    pub fn start(&mut self, prompt_tokens: u32, cached: u64, metrics: &FrontMetrics, now: Micros) {
+    /// The sequence starts or restarts in a slot, with this number of cached prompt tokens, of which
+    /// some come from the prefix store.
+    pub fn start(
+        &mut self,
+        prompt_tokens: u32,
+        (cached, restored): (u64, u64),
+        metrics: &FrontMetrics,
+        now: Micros,
+    ) {
         if self.prompt_tokens == 0 {
             self.started = now;
             self.prompt_tokens = prompt_tokens.into();
             metrics.queue_us.observe(now.since(self.admitted));
         }
         match self.last_token {
-            None => self.cached = cached,
+            None => (self.cached, self.restored) = (cached, restored),
             Some(_) => self.restarted = Some(now), // its prompt is computed again
         }
     }

@@ -13,13 +13,7 @@
 //! on itself alone. So a row stays in registers for all tokens of a step: it is read once and written
 //! once, and a state of many megabytes crosses memory once in each direction.
 
-use super::kernel::InstructionSet;
 use super::simd::Simd;
-#[cfg(target_arch = "x86_64")]
-use super::x86;
-
-/// Numbers in a row of a state for which there is a kernel.
-pub const NUMBERS: [usize; 2] = [64, 128];
 
 /// Rows of a state that are computed together, so that one need not wait for its own sums.
 const ROWS: usize = 2;
@@ -69,17 +63,6 @@ pub struct Head {
 /// The processor has the instruction set, all pointers are valid for the sizes that they state, and no
 /// other thread uses the state or the output.
 pub type Run = unsafe fn(&Head);
-
-/// The kernel for rows of so many numbers.
-pub fn kernel(set: InstructionSet, numbers: usize) -> Option<Run> {
-    #[cfg(target_arch = "x86_64")]
-    return x86::delta(set, numbers);
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = (set, numbers);
-        None
-    }
-}
 
 impl TokenRows {
     /// # Safety

@@ -2,6 +2,7 @@
 
 use super::attention::AttentionKernel;
 use super::attention::cached::{self, Bf16, Cached, F16, F32};
+use super::delta;
 use super::format::Format;
 use super::kernel::{InstructionSet, Kernel};
 use super::q4_0::Q4_0;
@@ -46,6 +47,17 @@ impl InstructionSet {
             Bf16::GGML_TYPE => self.attention_to::<Bf16>(values),
             cached::Q8_0::GGML_TYPE => self.attention_to::<cached::Q8_0>(values),
             _ => None,
+        }
+    }
+
+    /// The kernel of a gated delta net for rows of so many numbers.
+    pub fn delta(self, numbers: usize) -> Option<delta::Run> {
+        #[cfg(target_arch = "x86_64")]
+        return x86::delta(self, numbers);
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = numbers;
+            None
         }
     }
 

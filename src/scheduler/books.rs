@@ -208,7 +208,7 @@ impl Books {
     pub fn drop_loads(&mut self, id: SequenceId) {
         let sequence = self.sequences.get_mut(id);
         if let Some(loads) = sequence.loads.take() {
-            sequence.cached = sequence.cached.min(sequence.planned);
+            sequence.lose_cached();
             self.store.unpin(&loads.pages);
         }
     }

@@ -167,7 +167,7 @@ fn fail(
     let sequence = books.sequences.get_mut(id);
     sequence.planned = failed.next.index();
     books.cells.truncate(failed.owner.slot, failed.next.index());
-    sequence.cached = sequence.cached.min(sequence.planned);
+    sequence.lose_cached();
     sequence.in_flight = 0;
     sequence.guessed = 0;
     if !failed.is_late {

@@ -67,7 +67,9 @@ pub(super) fn kept_before(books: &Books, loads: &Loads) -> usize {
 pub(super) fn begin(books: &mut Books, id: SequenceId, loads: Loads) {
     let sequence = books.sequences.get_mut(id);
     let more = loads.tokens - sequence.planned;
+    let before = sequence.cached;
     sequence.cached = loads.tokens.min(sequence.prompt_tokens);
+    sequence.restored = sequence.cached - before;
     sequence.loads = Some(loads);
     books.tally.cached_tokens += more as u64;
     books.tally.restored_tokens += more as u64;

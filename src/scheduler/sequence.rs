@@ -89,6 +89,8 @@ pub(super) struct Sequence {
     pub scored: usize,
     /// Tokens of the prompt found in the KV cache.
     pub cached: usize,
+    /// Those of them that came from the prefix store.
+    pub restored: usize,
     /// Failed steps in a row.
     pub failures: u32,
     /// The step in which it got its slot.
@@ -146,6 +148,13 @@ impl Sequence {
     /// The constraint that its text must keep to.
     pub fn constraint(&self) -> Option<&Arc<Compiled>> {
         self.asked.advanced.as_ref()?.constraint.as_ref()
+    }
+
+    /// Counts tokens as cached only up to its planned rows, after it has lost some.
+    pub fn lose_cached(&mut self) {
+        let lost = self.cached.saturating_sub(self.planned);
+        self.cached -= lost;
+        self.restored = self.restored.saturating_sub(lost); // the last ones came from the store
     }
 
     /// The KV cells of its planned rows, and of the guesses in flight.
@@ -288,6 +297,7 @@ impl Sequences {
             draft_luck: Luck::of_draft(),
             scored: 0,
             cached: 0,
+            restored: 0,
             failures: 0,
             started: 0,
             made_way: 0,

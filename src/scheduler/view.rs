@@ -120,6 +120,11 @@ impl Scheduler {
         self.books.sequences.get(id).cached
     }
 
+    /// Those of them that came from the prefix store.
+    pub fn restored_tokens(&self, id: SequenceId) -> usize {
+        self.books.sequences.get(id).restored
+    }
+
     /// Tokens served to a key, divided by its weight.
     pub fn served_tokens(&self, key: KeyId) -> f64 {
         self.books.shares.served(key)

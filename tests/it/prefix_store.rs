@@ -38,6 +38,15 @@ fn a_chat_goes_on_where_it_was_after_others_have_pushed_it_out() {
         }
         let restored = server.metrics.front.restored_tokens.get();
         assert!(restored >= 2 * 4 * 300, "{name}: {restored}");
+        // The client is told where they came from.
+        let told = |chat: &[i64]| {
+            let body = json!({"prompt": chat, "max_tokens": 4});
+            server.post("/v1/completions", &body.to_string()).json()["timings"].clone()
+        };
+        let timings = told(&chats[0]);
+        assert!(timings["cache_store_n"].as_u64() > Some(300), "{name}: {timings}");
+        let timings = told(&chats[0]);
+        assert_eq!(timings["cache_store_n"].as_u64(), None, "{name}: {timings}");
     }
 }
 

@@ -59,6 +59,7 @@ struct Choice {
     started: Option<Micros>,
     slot: SlotId,
     cached: u64,
+    restored: u64,
     /// Failures since its last row that was computed.
     failures: u32,
     ended: bool,
@@ -85,6 +86,7 @@ impl Reference {
                 started: None,
                 slot: SlotId::default(),
                 cached: 0,
+                restored: 0,
                 failures: 0,
                 ended: false,
             }));
@@ -118,8 +120,15 @@ impl Reference {
         self.admitted = now;
     }
 
-    /// A choice was given a slot, with `cached` tokens of its prompt.
-    pub fn start(&mut self, choice: usize, slot: SlotId, cached: usize, now: Micros) {
+    /// A choice was given a slot, with `cached` tokens of its prompt, of which `restored` come from the
+    /// prefix store.
+    pub fn start(
+        &mut self,
+        choice: usize,
+        slot: SlotId,
+        (cached, restored): (usize, usize),
+        now: Micros,
+    ) {
         self.started.get_or_insert(now);
         let choice = &mut self.choices[choice];
         choice.started.get_or_insert(now);
@@ -127,6 +136,7 @@ impl Reference {
         if choice.told == 0 {
             assert!(cached < choice.prompt.len(), "the last token of a prompt is computed");
             choice.cached = cached as u64;
+            choice.restored = restored as u64;
         }
     }
 
@@ -316,7 +326,9 @@ impl Reference {
         let first_token = self.first_token.unwrap_or(now);
         // Each prompt counts once, with its first choice.
         let cached_tokens = self.choices.iter().step_by(self.n).map(|choice| choice.cached).sum();
+        let restored = self.choices.iter().step_by(self.n).map(|choice| choice.restored).sum();
         Summary {
+            restored,
             usage: Usage {
                 prompt_tokens: self.prompt_tokens,
                 cached_tokens,

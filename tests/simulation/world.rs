@@ -683,7 +683,8 @@ impl World {
             for start in &batch.starts {
                 let Some(id) = self.engine.scheduler().holder(start.owner) else { continue };
                 let Some((client, choice)) = self.owners.get(&id) else { continue };
-                let cached = self.engine.scheduler().cached_tokens(id);
+                let scheduler = self.engine.scheduler();
+                let cached = (scheduler.cached_tokens(id), scheduler.restored_tokens(id));
                 self.clients[*client].reference.start(*choice, start.owner.slot, cached, self.now);
             }
             self.down.extend(last.replace(batch));

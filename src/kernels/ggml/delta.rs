@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::super::delta::{self, Head};
+use super::super::delta::Head;
 use super::super::kernel::InstructionSet;
 use super::super::team::Team;
 use super::attention::{GgmlTensor, ours};
@@ -31,7 +31,7 @@ pub(super) struct GgmlDelta {
 
 /// The number of the kernel for states of so many numbers in a row, from 1; 0 without one.
 pub(super) unsafe extern "C" fn has_kernel(numbers: i64) -> i32 {
-    let set = ours().filter(|_| delta::NUMBERS.contains(&(numbers as usize))); // never negative
+    let set = ours().filter(|set| set.delta(numbers as usize).is_some()); // never negative
     let place = |set| InstructionSet::ALL.iter().position(|known| *known == set);
     set.and_then(place).map_or(0, |place| place as i32 + 1) // a few
 }
@@ -46,7 +46,7 @@ pub(super) unsafe extern "C" fn run(delta: *const GgmlDelta) {
     };
     let set = InstructionSet::ALL[d.kernel as usize - 1];
     let [numbers, heads, tokens, sequences] = std::array::from_fn(|at| d.values.size(at));
-    let run = delta::kernel(set, numbers).expect("a kernel that was planned");
+    let run = set.delta(numbers).expect("a kernel that was planned");
     team.begin_pieces();
     let mut piece = team.thread;
     while piece < heads * sequences {
