@@ -319,8 +319,11 @@ class delta_traits : public ggml::cpu::tensor_traits {
     static bool is_vain(const ggml_tensor * op) {
         const ggml_tensor * from = op->src[0];
         const ggml_tensor * to = op->src[1];
-        return from->view_src && from->view_src->op == GGML_OP_CONCAT && from->view_offs == 0 &&
-            to->view_src && strncmp(to->view_src->name, "cache_r_l", 9) == 0;
+        const ggml_tensor * all = from->view_src; // the state before, and the tokens behind it
+        return all && all->op == GGML_OP_CONCAT && ggml_get_op_params_i32(all, 0) == 0 &&
+            from->view_offs == 0 && from->ne[0] == all->src[0]->ne[0] &&
+            to->view_src && strncmp(to->view_src->name, "cache_r_l", 9) == 0 &&
+            hooks.has_delta(128) != 0;
     }
 
     static void plan(ggml_tensor * op) {

@@ -94,22 +94,55 @@ pub struct LlamaDecoder {
 /// rows of that sequence alone, by fewer tokens than it had, and once.
 struct Rollback {
     most: u32,
+    /// The tokens before the state of each slot. `None` after a step that failed: it may have
+    /// written parts of the state.
+    behind: Box<[Option<u32>]>, // [slots]
     /// Tokens that can be removed from each slot.
     now: Box<[u32]>, // [slots]
     /// Whether each slot has gone back since its last row. llama.cpp goes back when the next row
     /// comes, and a copy before that would have the later state.
     is_pending: Box<[bool]>, // [slots]
+    /// Room for a state.
+    state: Vec<u8>,
 }
 
 impl Rollback {
-    /// Notes the rows of a step; none if it failed.
-    fn note(&mut self, rows: &[DecodeRow]) {
+    /// Notes the rows of a step that was computed, or failed in the middle.
+    fn note(&mut self, rows: &[DecodeRow], is_computed: bool) {
         self.now.fill(0);
         let Some(DecodeRow { slot, .. }) = rows.first() else { return };
-        rows.iter().for_each(|row| self.is_pending[row.slot.index()] = false);
-        if rows.iter().all(|row| row.slot == *slot) {
+        for DecodeRow { slot, position, .. } in rows {
+            self.is_pending[slot.index()] = false;
+            self.behind[slot.index()] = is_computed.then_some(position.0 + 1);
+        }
+        if is_computed && rows.iter().all(|row| row.slot == *slot) {
             self.now[slot.index()] = (rows.len() as u32 - 1).min(self.most); // STEP_ROWS_MAX
         }
+    }
+
+    /// Notes that a slot has another state, behind so many tokens.
+    fn replace(&mut self, slot: SlotId, behind: Option<u32>) {
+        let slot = slot.index();
+        (self.behind[slot], self.now[slot], self.is_pending[slot]) = (behind, 0, false);
+    }
+
+    /// Whether the tokens of a slot from `from` on may be removed, as far as its state goes. Notes
+    /// that they are.
+    fn may_go_back(&mut self, slot: SlotId, from: Position) -> bool {
+        if from == Position(0) {
+            self.replace(slot, Some(0));
+            return true;
+        }
+        let Some(behind) = self.behind[slot.index()] else { return false };
+        let removed = behind.saturating_sub(from.0);
+        if removed > self.now[slot.index()] {
+            return false;
+        }
+        if removed > 0 {
+            self.replace(slot, Some(from.0));
+            self.is_pending[slot.index()] = true;
+        }
+        true
     }
 }
 
@@ -215,8 +248,13 @@ impl LlamaDecoder {
         let most = unsafe { sys::llama_n_rs_seq(context) };
         if most > 0 {
             let slots = config.slots as usize;
-            let (now, is_pending) = (vec![0; slots].into(), vec![false; slots].into());
-            decoder.rollback = Some(Rollback { most, now, is_pending });
+            decoder.rollback = Some(Rollback {
+                most,
+                behind: vec![Some(0); slots].into(),
+                now: vec![0; slots].into(),
+                is_pending: vec![false; slots].into(),
+                state: Vec::with_capacity(config.checkpoints.1),
+            });
         }
         let (pages, page_bytes) = config.pages;
         if pages > 0 {
@@ -266,40 +304,24 @@ impl LlamaDecoder {
         self.rollback.as_ref().map_or(0, |rollback| rollback.most)
     }
 
-    /// Whether tokens of a slot from `from` on may be removed, as far as its recurrent state goes.
-    /// Notes that they are.
-    fn may_go_back(&mut self, slot: SlotId, from: Position) -> bool {
-        let Some(rollback) = &mut self.rollback else { return true };
-        // SAFETY: the memory belongs to the live context, and the slot is below n_seq_max.
-        let last = unsafe { sys::llama_memory_seq_pos_max(self.memory, slot.0.into()) };
-        let removed = (last + 1 - from.0 as i32).max(0) as u32; // below SEQUENCE_TOKENS_MAX
-        let (now, is_pending) =
-            (&mut rollback.now[slot.index()], &mut rollback.is_pending[slot.index()]);
-        if from == Position(0) {
-            self.forget_rows(slot);
-        } else if removed > *now {
-            return false;
-        } else if removed > 0 {
-            (*now, *is_pending) = (0, true);
-        }
-        true
-    }
-
-    /// Notes that a slot gets another recurrent state.
-    fn forget_rows(&mut self, slot: SlotId) {
-        if let Some(Rollback { now, is_pending, .. }) = &mut self.rollback {
-            (now[slot.index()], is_pending[slot.index()]) = (0, false);
+    /// Notes that a slot has another recurrent state, behind so many tokens.
+    fn replace_state(&mut self, slot: SlotId, behind: Option<u32>) {
+        if let Some(rollback) = &mut self.rollback {
+            rollback.replace(slot, behind);
         }
     }
 
     /// Lets llama.cpp go back at once where it has only noted that it will.
     fn settle(&mut self, slot: SlotId) {
-        let Some(rollback) = &mut self.rollback else { return };
+        let Some(mut rollback) = self.rollback.take() else { return };
         if std::mem::take(&mut rollback.is_pending[slot.index()]) {
-            let mut state = vec![0; self.state_bytes(slot.0.into(), STATE_ONLY)];
-            self.read_state(slot.0.into(), STATE_ONLY, &mut state);
-            self.write_state(slot.0.into(), STATE_ONLY, &state);
+            rollback.state.resize(self.state_bytes(slot.0.into(), STATE_ONLY), 0);
+            self.read_state(slot.0.into(), STATE_ONLY, &mut rollback.state);
+            if !self.write_state(slot.0.into(), STATE_ONLY, &rollback.state) {
+                rollback.replace(slot, None);
+            }
         }
+        self.rollback = Some(rollback);
     }
 
     /// Adds cells of a sequence at these positions to another one. `to` of -1 is the end.
@@ -433,7 +455,10 @@ impl Backend for LlamaDecoder {
             None => decode(),
         });
         if let Some(rollback) = &mut self.rollback {
-            rollback.note(if code == 0 { rows } else { &[] });
+            const NO_ROOM: i32 = 1; // nothing was computed
+            if code != NO_ROOM {
+                rollback.note(rows, code == 0);
+            }
         }
         match code {
             0 => Ok(()),
@@ -455,6 +480,9 @@ impl Backend for LlamaDecoder {
 
     fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) {
         self.settle(from);
+        if let Some(rollback) = &mut self.rollback {
+            rollback.replace(to, rollback.behind[from.index()]);
+        }
         // From one cache to another, only whole sequences can be copied.
         let end = if self.unified { tokens.0 as i32 } else { -1 }; // below SEQUENCE_TOKENS_MAX
         self.share_cells(from.0.into(), to.0.into(), -1..end);
@@ -464,8 +492,8 @@ impl Backend for LlamaDecoder {
         // SAFETY: the memory belongs to the live context. The end of a sequence may be removed for
         // every slot below n_seq_max. If a recurrent state stands in it and cannot go back, nothing
         // is removed.
-        self.may_go_back(slot, from)
-            && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
+        let goes = self.rollback.as_mut().is_none_or(|rollback| rollback.may_go_back(slot, from));
+        goes && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
     }
 
     fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool {
@@ -477,9 +505,10 @@ impl Backend for LlamaDecoder {
     }
 
     fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool {
-        self.forget_rows(slot);
         let bytes = self.checkpoints.get(checkpoint.index());
-        self.write_state(slot.0.into(), STATE_ONLY, bytes) && self.truncate(slot, tokens)
+        let is_written = self.write_state(slot.0.into(), STATE_ONLY, bytes);
+        self.replace_state(slot, is_written.then_some(tokens.0));
+        is_written && self.truncate(slot, tokens)
     }
 
     fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: PageId) -> bool {
@@ -499,7 +528,7 @@ impl Backend for LlamaDecoder {
     }
 
     fn load_page(&mut self, slot: SlotId, page: PageId) -> bool {
-        self.forget_rows(slot);
+        self.replace_state(slot, Some(0)); // of no tokens
         let Some(pages) = &self.pages else { return false };
         let length = pages.lengths[page.index()];
         let bytes = &pages.cells.get(page.index())[..length];

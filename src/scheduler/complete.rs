@@ -46,11 +46,15 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
     }
     guesses::take(books, batch, &mut event);
     let mut before = None;
+    let mut late: Option<&Sample> = None;
     for sample in &batch.samples {
         let is_first = before.replace(sample.owner) != Some(sample.owner);
         // The sequence has ended or was preempted; its sample came late.
         let Some(id) = books.slots.holder(sample.owner) else {
             let Sample { owner, position, token, end, .. } = *sample;
+            if let Some(earlier) = late.replace(sample).filter(|late| late.owner == owner) {
+                books.slots.take_late_guess(owner, position.index(), earlier.token);
+            }
             books.slots.take_late(owner, position.index(), token, end);
             continue;
         };

@@ -143,6 +143,20 @@ impl Slots {
         }
     }
 
+    /// Takes a row that came after its sequence had left its slot: a guess that came true, with this
+    /// token.
+    pub fn take_late_guess(&mut self, owner: Owner, position: usize, token: TokenId) {
+        let slot = &mut self.slots[owner.slot.index()];
+        if slot.generation != owner.generation || slot.holder.is_some() || slot.kept.is_empty() {
+            return;
+        }
+        slot.rows += 1;
+        if slot.kept.len() == position {
+            slot.kept.push(token);
+            slot.is_dirty = true;
+        }
+    }
+
     /// Of the slots whose tokens the prefix store may lack, the one with the fewest tokens: it is
     /// stored soonest, and can then be evicted before the others.
     pub fn dirty(&self) -> Option<Dirty> {

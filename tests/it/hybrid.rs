@@ -1,13 +1,14 @@
 //! Models with attention and with recurrent layers.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use corelane::abort::StepAbort;
 use corelane::config::ServeConfig;
 use corelane::kernels::KernelChoice;
 use corelane::model::llama::{ContextConfig, LlamaDecoder};
 use corelane::model::load::{Source, load};
-use corelane::model::{Backend, DecodeRow};
+use corelane::model::{Backend, DecodeRow, StepError};
 use corelane::types::{Logits, Position, SlotId, TokenId};
 use corelane_bench::synth::{Quant, Request, Shape, synth};
 use serde_json::{Value, json};
@@ -174,6 +175,7 @@ fn guesses_change_no_text() {
 /// A model of two slots whose states can go back by three tokens.
 struct Model {
     model: LlamaDecoder,
+    abort: Arc<StepAbort>,
     texts: [Vec<TokenId>; 2],
 }
 
@@ -181,10 +183,9 @@ impl Model {
     fn new(shape: &str) -> Self {
         let loaded = load(&Source::File(hybrid(shape)), KernelChoice::Auto, |_| true).unwrap();
         let context = ContextConfig { rollback: 3, ..context(&loaded, 2, 512, 16) };
-        Self {
-            model: LlamaDecoder::new(loaded.model, &context).unwrap(),
-            texts: Default::default(),
-        }
+        let abort = context.abort.clone();
+        let model = LlamaDecoder::new(loaded.model, &context).unwrap();
+        Self { model, abort, texts: Default::default() }
     }
 
     /// Computes tokens of several slots in one step, and returns the logits behind the last.
@@ -246,6 +247,26 @@ fn a_state_goes_back_by_fewer_tokens_than_its_step_had() {
         assert!(model.remove(0, 3));
         let text = model.texts[0].clone();
         assert_equal(&model.add(&[(1, 9), (0, 9)]), &Model::anew(shape, &text, 9));
+    }
+}
+
+/// llama.cpp then goes back by itself, to a state that the step has not written.
+#[test]
+fn behind_a_step_that_was_given_up_no_state_is_left() {
+    for shape in SHAPES {
+        let mut model = Model::new(shape);
+        (0..20).for_each(|number| drop(model.add(&[(0, 300 + number)])));
+        model.add(&[(0, 1), (0, 2), (0, 3)]);
+        let position = Position(model.texts[0].len() as u32);
+        model.model.begin_step(7);
+        model.abort.give_up(7);
+        let row = DecodeRow { token: 5, position, slot: SlotId(0), logits: Logits::Sample };
+        assert_eq!(model.model.decode(&[row]), Err(StepError::Aborted));
+        assert!(!model.model.truncate(SlotId(0), position), "{shape}");
+        assert!(model.model.truncate(SlotId(0), Position(0)), "{shape}");
+        model.model.begin_step(8);
+        model.texts[0].clear();
+        assert_equal(&model.add(&[(0, 9)]), &Model::anew(shape, &[], 9));
     }
 }
 
