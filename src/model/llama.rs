@@ -489,10 +489,10 @@ impl Backend for LlamaDecoder {
     }
 
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool {
+        let goes = self.rollback.as_mut().is_none_or(|rollback| rollback.may_go_back(slot, from));
         // SAFETY: the memory belongs to the live context. The end of a sequence may be removed for
         // every slot below n_seq_max. If a recurrent state stands in it and cannot go back, nothing
         // is removed.
-        let goes = self.rollback.as_mut().is_none_or(|rollback| rollback.may_go_back(slot, from));
         goes && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
     }
 
