@@ -106,8 +106,8 @@ impl<B: Backend> DecodeLane<B> {
         }
     }
 
-    /// Removes the tokens of a slot from `to` on. A recurrent state cannot go back, so the slot goes
-    /// back to its last saved one, and loses all tokens if there is none. Returns the tokens left.
+    /// Removes the tokens of a slot from `to` on. If its recurrent state cannot go back so far, the slot
+    /// goes back to its last saved one, and loses all tokens if there is none. Returns the tokens left.
     pub(super) fn go_back(&mut self, slot: SlotId, to: Position) -> Position {
         let place = &mut self.slots[slot.index()];
         let is_meant = |checkpoint: &Checkpoint| {

@@ -50,7 +50,7 @@ impl InstructionSet {
         }
     }
 
-    /// The kernel of a gated delta net for rows of so many numbers.
+    /// The kernel of a gated delta net whose states have `numbers` numbers in a row.
     pub fn delta(self, numbers: usize) -> Option<delta::Run> {
         #[cfg(target_arch = "x86_64")]
         return x86::delta(self, numbers);

@@ -108,7 +108,8 @@ struct corelane_hooks {
     // Returns the attention's step and the size of its work memory; null if ggml computes it.
     const void * (*plan_attention)(const corelane_attention *, int threads, size_t * work_bytes);
     void (*attend)(const corelane_attention *);
-    // The kernel for a GATED_DELTA_NET with states of so many numbers in a row; 0 if ggml computes it.
+    // The kernel for a GATED_DELTA_NET whose states have `numbers` numbers in a row; 0 if ggml
+    // computes it.
     int (*has_delta)(int64_t numbers);
     void (*run_delta)(const corelane_delta *);
 };

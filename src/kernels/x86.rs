@@ -50,7 +50,7 @@ pub fn attention<K: Cached, V: Cached>(set: InstructionSet) -> AttentionKernel {
     }
 }
 
-/// The gated delta net for rows of so many numbers.
+/// The gated delta net whose states have `numbers` numbers in a row.
 pub fn delta(set: InstructionSet, numbers: usize) -> Option<delta::Run> {
     match (set, numbers) {
         (InstructionSet::Avx512Vnni, 64) => Some(avx512::run_delta::<4>),

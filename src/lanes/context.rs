@@ -25,8 +25,8 @@ const CHECKPOINTS_PART: usize = 8;
 /// The part of memory that the states behind the last tokens of each slot may take.
 const ROLLBACK_PART: usize = 16;
 
-/// Most tokens by which a recurrent state can go back. Three bring 2.2 times the tokens per second in edits of
-/// files, eight 2.8 times, for which the states would take more than twice the memory.
+/// Most tokens by which a recurrent state can go back. With three guesses, edits of files have 2.3
+/// times the tokens per second, with eight 2.8 times. Eight states take more than twice the memory.
 const ROLLBACK_MAX: usize = 3;
 
 /// Fewest tokens of a long prompt between two saved states.
@@ -49,19 +49,19 @@ pub(super) fn choose_checkpoints(
 }
 
 /// Chooses by how many tokens a recurrent state can go back, which bounds the guesses of a step.
-/// llama.cpp keeps so many states more for each sequence.
+/// For each of these tokens, llama.cpp keeps one more state for each sequence.
 pub fn choose_rollback(config: &ServeConfig, footprint: Footprint, available_bytes: u64) -> u32 {
     let guesses = config.speculation != Speculation::Off && footprint.goes_back;
     if !guesses || !config.cache.unified {
         return 0;
     }
-    let states_bytes = (config.parallel + 1) * footprint.state;
+    let states_bytes = ((config.parallel + 1) * footprint.state).max(1);
     let fit = available_bytes as usize / ROLLBACK_PART / states_bytes;
     // llama.cpp computes the last tokens of a step at once, and one more.
     let rows = config.ubatch_rows.saturating_sub(2);
     let wanted = usize::from(config.guessing.most).min(ROLLBACK_MAX);
     let most = wanted.min(fit).min(rows);
-    if most < wanted {
+    if fit < wanted {
         tracing::info!(most, of = wanted, "memory limits the guesses of a recurrent model");
     }
     most as u32 // at most ROLLBACK_MAX

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 
+use super::rollback::Rollback;
 use super::threads::ComputeThreads;
 use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
@@ -84,66 +85,6 @@ pub struct LlamaDecoder {
     abort: Arc<StepAbort>,
     /// The context points into the model.
     _model: Arc<LlamaModel>,
-}
-
-/// How far recurrent states can go back.
-///
-/// Behind each of the last tokens of a sequence, llama.cpp keeps the state. But it neither notes when
-/// a later step moves the sequence elsewhere without those states, nor when a step has fewer tokens
-/// than it keeps states, and would then take old ones. So a state goes back only behind a step that had
-/// rows of that sequence alone, by fewer tokens than it had, and once.
-struct Rollback {
-    most: u32,
-    /// The tokens before the state of each slot. `None` after a step that failed: it may have
-    /// written parts of the state.
-    behind: Box<[Option<u32>]>, // [slots]
-    /// Tokens that can be removed from each slot.
-    now: Box<[u32]>, // [slots]
-    /// Whether each slot has gone back since its last row. llama.cpp goes back when the next row
-    /// comes, and a copy before that would have the later state.
-    is_pending: Box<[bool]>, // [slots]
-    /// Room for a state.
-    state: Vec<u8>,
-}
-
-impl Rollback {
-    /// Notes the rows of a step that was computed, or failed in the middle.
-    fn note(&mut self, rows: &[DecodeRow], is_computed: bool) {
-        self.now.fill(0);
-        let Some(DecodeRow { slot, .. }) = rows.first() else { return };
-        for DecodeRow { slot, position, .. } in rows {
-            self.is_pending[slot.index()] = false;
-            self.behind[slot.index()] = is_computed.then_some(position.0 + 1);
-        }
-        if is_computed && rows.iter().all(|row| row.slot == *slot) {
-            self.now[slot.index()] = (rows.len() as u32 - 1).min(self.most); // STEP_ROWS_MAX
-        }
-    }
-
-    /// Notes that a slot has another state, behind so many tokens.
-    fn replace(&mut self, slot: SlotId, behind: Option<u32>) {
-        let slot = slot.index();
-        (self.behind[slot], self.now[slot], self.is_pending[slot]) = (behind, 0, false);
-    }
-
-    /// Whether the tokens of a slot from `from` on may be removed, as far as its state goes. Notes
-    /// that they are.
-    fn may_go_back(&mut self, slot: SlotId, from: Position) -> bool {
-        if from == Position(0) {
-            self.replace(slot, Some(0));
-            return true;
-        }
-        let Some(behind) = self.behind[slot.index()] else { return false };
-        let removed = behind.saturating_sub(from.0);
-        if removed > self.now[slot.index()] {
-            return false;
-        }
-        if removed > 0 {
-            self.replace(slot, Some(from.0));
-            self.is_pending[slot.index()] = true;
-        }
-        true
-    }
 }
 
 /// The pages of the prefix store.
@@ -248,13 +189,7 @@ impl LlamaDecoder {
         let most = unsafe { sys::llama_n_rs_seq(context) };
         if most > 0 {
             let slots = config.slots as usize;
-            decoder.rollback = Some(Rollback {
-                most,
-                behind: vec![Some(0); slots].into(),
-                now: vec![0; slots].into(),
-                is_pending: vec![false; slots].into(),
-                state: Vec::with_capacity(config.checkpoints.1),
-            });
+            decoder.rollback = Some(Rollback::new(most, slots, config.checkpoints.1));
         }
         let (pages, page_bytes) = config.pages;
         if pages > 0 {
@@ -301,10 +236,10 @@ impl LlamaDecoder {
 
     /// Most tokens by which a recurrent state can go back; 0 if it cannot.
     pub(super) fn rollback(&self) -> u32 {
-        self.rollback.as_ref().map_or(0, |rollback| rollback.most)
+        self.rollback.as_ref().map_or(0, Rollback::most)
     }
 
-    /// Notes that a slot has another recurrent state, behind so many tokens.
+    /// Notes that a slot has another recurrent state, which stands behind `behind` tokens.
     fn replace_state(&mut self, slot: SlotId, behind: Option<u32>) {
         if let Some(rollback) = &mut self.rollback {
             rollback.replace(slot, behind);
@@ -314,10 +249,10 @@ impl LlamaDecoder {
     /// Lets llama.cpp go back at once where it has only noted that it will.
     fn settle(&mut self, slot: SlotId) {
         let Some(mut rollback) = self.rollback.take() else { return };
-        if std::mem::take(&mut rollback.is_pending[slot.index()]) {
-            rollback.state.resize(self.state_bytes(slot.0.into(), STATE_ONLY), 0);
-            self.read_state(slot.0.into(), STATE_ONLY, &mut rollback.state);
-            if !self.write_state(slot.0.into(), STATE_ONLY, &rollback.state) {
+        if rollback.settle(slot) {
+            let state = rollback.room_for_state(self.state_bytes(slot.0.into(), STATE_ONLY));
+            self.read_state(slot.0.into(), STATE_ONLY, state);
+            if !self.write_state(slot.0.into(), STATE_ONLY, state) {
                 rollback.replace(slot, None);
             }
         }
@@ -481,7 +416,7 @@ impl Backend for LlamaDecoder {
     fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) {
         self.settle(from);
         if let Some(rollback) = &mut self.rollback {
-            rollback.replace(to, rollback.behind[from.index()]);
+            rollback.copy(from, to);
         }
         // From one cache to another, only whole sequences can be copied.
         let end = if self.unified { tokens.0 as i32 } else { -1 }; // below SEQUENCE_TOKENS_MAX

@@ -17,6 +17,7 @@ pub mod library;
 pub mod llama;
 pub mod load;
 pub mod products;
+mod rollback;
 pub mod shards;
 mod specials;
 mod threads;
@@ -72,7 +73,7 @@ pub trait Backend {
     fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position);
 
     /// Removes the tokens of a slot from position `from` on. Returns false, and changes nothing,
-    /// if the slot has a recurrent state behind more tokens. Removing all of them always succeeds.
+    /// if the slot has a recurrent state that cannot go back so far. Removing all of them always succeeds.
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool;
 
     /// Saves the recurrent state of a slot. Returns whether that succeeded.

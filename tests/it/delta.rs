@@ -91,7 +91,7 @@ fn states_that_change_places_are_gathered_first() {
     }
 }
 
-/// No kernel has rows of so many numbers.
+/// No kernel has rows of 32 numbers.
 #[test]
 fn other_sizes_are_left_to_llama_cpp() {
     let sizes = DeltaSizes { numbers: 32, tokens: 2, ..SIZES };

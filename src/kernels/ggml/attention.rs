@@ -56,8 +56,8 @@ thread_local! {
     static STEPS: RefCell<Vec<Box<Step>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Uses our attention, where it has a kernel, in graphs that this thread computes; with `None`,
-/// ggml's. Called before each use of a context.
+/// Uses our attention and gated delta nets, where they have a kernel, in graphs that this thread
+/// computes; with `None`, ggml's. Called before each use of a context.
 pub fn use_attention(set: Option<InstructionSet>) {
     OURS.set(set);
     // This thread computes no graph now, and the next graph's masks may lie elsewhere.

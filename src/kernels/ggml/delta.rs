@@ -29,7 +29,7 @@ pub(super) struct GgmlDelta {
     pool: *mut c_void,
 }
 
-/// The number of the kernel for states of so many numbers in a row, from 1; 0 without one.
+/// The number of the kernel for states with `numbers` numbers in a row, from 1; 0 if there is none.
 pub(super) unsafe extern "C" fn has_kernel(numbers: i64) -> i32 {
     let set = ours().filter(|set| set.delta(numbers as usize).is_some()); // never negative
     let place = |set| InstructionSet::ALL.iter().position(|known| *known == set);
