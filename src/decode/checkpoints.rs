@@ -1,5 +1,6 @@
-//! Which saved recurrent state each place holds. The model holds the states.
+//! Recurrent states that this lane has saved, or that came from a file.
 
+use crate::memory::{Block, Kept, StateNote};
 use crate::types::{CheckpointId, Position};
 
 /// A saved recurrent state.
@@ -8,43 +9,31 @@ pub(super) struct Checkpoint {
     pub id: CheckpointId,
     /// The tokens before it.
     pub position: Position,
-    /// The number of this save. A later one into the same place has another number.
+    /// The number of its save. A later one into the same place has another number.
     serial: u64,
 }
 
-/// The state that each place holds, if it holds one.
-#[derive(Default)]
-pub(super) struct Checkpoints {
-    held: Box<[Option<Checkpoint>]>, // [checkpoints]
-    saves: u64,
-}
-
-impl Checkpoints {
-    /// `count` empty places.
-    pub fn new(count: usize) -> Self {
-        Self { held: vec![None; count].into(), saves: 0 }
+impl Checkpoint {
+    /// Notes that `state`, at this place, is now the one behind `position` tokens.
+    pub fn put(state: &mut StateNote, id: CheckpointId, position: Position, kept: &Kept) -> Self {
+        let serial = kept.next_save();
+        *state = StateNote { position, serial };
+        Self { id, position, serial }
     }
 
-    /// Notes that a place holds a state behind `position` tokens.
-    pub fn put(&mut self, id: CheckpointId, position: Position) -> Checkpoint {
-        self.saves += 1;
-        let checkpoint = Checkpoint { id, position, serial: self.saves };
-        self.held[id.index()] = Some(checkpoint);
-        checkpoint
+    /// The state behind `position` tokens, if this place holds it.
+    pub fn find(
+        kept: &Kept,
+        id: CheckpointId,
+        position: Position,
+    ) -> Option<(Self, Block<'_, StateNote>)> {
+        let block = kept.state(id).filter(|block| block.note.is_behind(position))?;
+        Some((Self { id, position, serial: block.note.serial }, block))
     }
 
-    /// Notes that a place holds no state.
-    pub fn clear(&mut self, id: CheckpointId) {
-        self.held[id.index()] = None;
-    }
-
-    /// The state behind `position` tokens that a place holds.
-    pub fn get(&self, id: CheckpointId, position: Position) -> Option<Checkpoint> {
-        self.held[id.index()].filter(|held| held.position == position)
-    }
-
-    /// Whether its place still holds this state.
-    pub fn holds(&self, checkpoint: Checkpoint) -> bool {
-        self.held[checkpoint.id.index()] == Some(checkpoint)
+    /// The state, if its place still holds it.
+    pub fn state(self, kept: &Kept) -> Option<Block<'_, StateNote>> {
+        let (found, block) = Self::find(kept, self.id, self.position)?;
+        (found == self).then_some(block)
     }
 }

@@ -6,8 +6,9 @@ use super::checkpoints::Checkpoint;
 use super::mask::saturating;
 use super::slot::SlotState;
 use crate::clock::Micros;
+use crate::memory::StateNote;
 use crate::model::Backend;
-use crate::ring::message::{Batch, Failed, Load};
+use crate::ring::message::{Batch, Failed, Load, Save};
 use crate::types::{Position, SlotId};
 
 impl<B: Backend> DecodeLane<B> {
@@ -46,10 +47,15 @@ impl<B: Backend> DecodeLane<B> {
         let began = self.metrics.clock.now();
         for store in &mut batch.stores {
             let slot = &self.slots[store.slot.index()];
-            store.is_made = slot.next >= store.to
-                && self.backend.store_page(store.slot, store.from..store.to, store.page);
+            let Some(page) = self.kept.page(store.page) else { continue };
+            let positions = store.from..store.to;
+            let length = match slot.next >= store.to {
+                true => self.backend.store_page(store.slot, positions, page.bytes),
+                false => 0,
+            };
+            store.is_made = length > 0;
             let tokens = &slot.history[store.from.index()..store.to.index()];
-            self.pages.put(store.page, if store.is_made { tokens } else { &[] });
+            page.note.put(if store.is_made { tokens } else { &[] }, length);
         }
         self.count_pages(batch, began);
     }
@@ -58,22 +64,24 @@ impl<B: Backend> DecodeLane<B> {
     /// if there is no room for it.
     fn load(&mut self, load: &Load) -> bool {
         let Load { owner, page, from, to, checkpoint } = *load;
-        let tokens = self.pages.get(page);
+        let Some(page) = self.kept.page(page) else { return false };
         let place = &mut self.slots[owner.slot.index()];
         // Invariant: positions are checked on both sides of the ring.
         assert_eq!((place.generation, place.next), (owner.generation, from), "{load:?}");
-        let Some(tokens) = tokens.get(..to.index() - from.index()) else { return false };
-        let state = checkpoint.map(|id| self.checkpoints.get(id, to));
-        if state == Some(None) || !self.backend.load_page(owner.slot, page) {
+        let tokens = page.note.tokens().get(..to.index() - from.index());
+        let Some(tokens) = tokens else { return false };
+        let found = checkpoint.and_then(|id| Checkpoint::find(&self.kept, id, to));
+        let is_lost = checkpoint.is_some() && found.is_none();
+        if is_lost || !self.backend.load_page(owner.slot, &page.bytes[..page.note.length()]) {
             return false;
         }
-        let is_done = match checkpoint {
-            Some(checkpoint) => self.backend.restore(owner.slot, checkpoint, to),
+        let is_done = match &found {
+            Some((_, state)) => self.backend.restore(owner.slot, state.bytes, to),
             None => self.backend.truncate(owner.slot, to),
         };
         place.history[from.index()..to.index()].copy_from_slice(tokens);
         (place.next, place.planned) = (to, to);
-        place.checkpoint = state.flatten().or(place.checkpoint);
+        place.checkpoint = found.map(|(checkpoint, _)| checkpoint).or(place.checkpoint);
         is_done
     }
 
@@ -88,10 +96,17 @@ impl<B: Backend> DecodeLane<B> {
             let slot = &mut self.slots[save.owner.slot.index()];
             // A sequence that has sampled its last token has run, too.
             let has_run = slot.generation == save.owner.generation && slot.state != SlotState::Free;
-            if has_run && slot.next == save.position {
-                save.is_made = self.backend.save(save.owner.slot, save.checkpoint);
+            if has_run
+                && slot.next == save.position
+                && let Some(state) = self.kept.state(save.checkpoint)
+            {
+                save.is_made = self.backend.save(save.owner.slot, state.bytes);
                 if save.is_made {
-                    slot.checkpoint = Some(self.checkpoints.put(save.checkpoint, save.position));
+                    let Save { checkpoint, position, .. } = *save;
+                    let saved = Checkpoint::put(state.note, checkpoint, position, &self.kept);
+                    slot.checkpoint = Some(saved);
+                } else {
+                    *state.note = StateNote::default();
                 }
             }
         }
@@ -102,7 +117,9 @@ impl<B: Backend> DecodeLane<B> {
     /// ended.
     pub(super) fn forget_unsaved(&mut self, batch: &Batch) {
         for save in batch.saves.iter().filter(|save| !save.is_made) {
-            self.checkpoints.clear(save.checkpoint);
+            if let Some(state) = self.kept.state(save.checkpoint) {
+                *state.note = StateNote::default();
+            }
         }
     }
 
@@ -110,13 +127,13 @@ impl<B: Backend> DecodeLane<B> {
     /// goes back to its last saved one, and loses all tokens if there is none. Returns the tokens left.
     pub(super) fn go_back(&mut self, slot: SlotId, to: Position) -> Position {
         let place = &mut self.slots[slot.index()];
-        let is_meant = |checkpoint: &Checkpoint| {
-            checkpoint.position <= to && self.checkpoints.holds(*checkpoint)
-        };
+        let last = place.checkpoint.filter(|checkpoint| checkpoint.position <= to);
         let left = if self.backend.truncate(slot, to) {
             to
-        } else if let Some(Checkpoint { id, position, .. }) = place.checkpoint.filter(is_meant) {
-            self.backend.start(slot, slot, position, Some(id))
+        } else if let Some(last) = last
+            && let Some(state) = last.state(&self.kept)
+        {
+            self.backend.start(slot, slot, last.position, Some(&*state.bytes))
         } else {
             self.backend.start(slot, slot, Position(0), None)
         };

@@ -29,7 +29,6 @@ mod losses;
 mod mask;
 pub mod mask_lane;
 mod mirostat;
-mod pages;
 mod penalties;
 mod pool;
 mod reasoning;
@@ -44,7 +43,7 @@ use std::time::Duration;
 
 use crate::clock::Micros;
 use crate::limits::STEP_ROWS_MAX;
-use crate::memory::allocations_on_this_thread;
+use crate::memory::{Kept, KeptSizes, allocations_on_this_thread};
 use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
@@ -52,12 +51,11 @@ use crate::ring::message::{Batch, Failed, Sample, Score, Start};
 use crate::types::{Logits, Owner, Position, SlotId, Threads, TokenId};
 use advanced::{Asked, Limits};
 use calls::Calls;
-use checkpoints::Checkpoints;
+use checkpoints::Checkpoint;
 use draft::Drafter;
 use lookup::Lookup;
 use losses::Losses;
 use mask::{Mask, saturating};
-use pages::Pages;
 use reasoning::Reasoning;
 use sampler::{History, Sampler};
 use seat::Seat;
@@ -82,8 +80,8 @@ pub struct DecodeLane<B> {
     slots: Box<[Slot]>,
     /// The rows that run in this step.
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
-    checkpoints: Checkpoints,
-    pages: Pages,
+    /// Pages and saved states outside the KV cache.
+    kept: Arc<Kept>,
     /// Guesses tokens that are not in the text, if there is one.
     drafter: Option<Box<dyn Drafter>>,
     /// The number of rows in the first call. The other rows run in a second call.
@@ -111,8 +109,7 @@ impl<B: Backend> DecodeLane<B> {
             sampler,
             slots: (0..slots).map(|_| Slot::new(sequence_tokens)).collect(),
             rows: heapless::Vec::new(),
-            checkpoints: Checkpoints::default(),
-            pages: Pages::default(),
+            kept: Arc::new(Kept::new(KeptSizes::default()).expect("nothing takes no memory")),
             drafter: None,
             first: 0,
             metrics,
@@ -133,16 +130,10 @@ impl<B: Backend> DecodeLane<B> {
         self
     }
 
-    /// Lets the lane save `count` recurrent states.
+    /// Lets the lane save recurrent states, and copy cells into pages.
     #[must_use]
-    pub fn with_checkpoints(self, count: usize) -> Self {
-        Self { checkpoints: Checkpoints::new(count), ..self }
-    }
-
-    /// Lets the lane copy cells into a prefix store of `count` pages of at most `tokens` tokens.
-    #[must_use]
-    pub fn with_pages(self, count: usize, tokens: usize) -> Self {
-        Self { pages: Pages::new(count, tokens), ..self }
+    pub fn with_kept(self, kept: Arc<Kept>) -> Self {
+        Self { kept, ..self }
     }
 
     /// The model. The simulation inspects it and makes it fail.
@@ -286,12 +277,15 @@ impl<B: Backend> DecodeLane<B> {
     fn start(&mut self, start: &mut Start) -> Result<(), Failed> {
         let (slot, source) = (start.owner.slot, start.source);
         let keep = start.keep.min(self.slots[source.index()].next);
-        let checkpoint = start.checkpoint.map(|id| self.checkpoints.get(id, keep));
-        let keep = match checkpoint {
-            Some(None) => self.backend.start(slot, slot, Position(0), None), // it was not saved
-            found => self.backend.start(slot, source, keep, found.flatten().map(|found| found.id)),
+        let found = start.checkpoint.and_then(|id| Checkpoint::find(&self.kept, id, keep));
+        let checkpoint = found.as_ref().map(|(checkpoint, _)| *checkpoint);
+        let keep = match &found {
+            Some((_, state)) => self.backend.start(slot, source, keep, Some(&*state.bytes)),
+            None if start.checkpoint.is_none() => self.backend.start(slot, source, keep, None),
+            None => self.backend.start(slot, slot, Position(0), None), // it was not saved
         };
-        let checkpoint = checkpoint.flatten().or(self.slots[source.index()].checkpoint);
+        drop(found);
+        let checkpoint = checkpoint.or(self.slots[source.index()].checkpoint);
         let checkpoint = checkpoint.filter(|checkpoint| checkpoint.position <= keep);
         self.slots[slot.index()].checkpoint = checkpoint;
         if let Some(drafter) = &mut self.drafter {

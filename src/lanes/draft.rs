@@ -42,7 +42,7 @@ impl NewDraft {
         // One cache for all: it takes any number of tokens of each text.
         let mut context = context.clone();
         context.cache.unified = true;
-        (context.checkpoints, context.rollback, context.pages) = ((0, 0), 0, (0, 0));
+        (context.state_bytes, context.rollback, context.stores_pages) = (0, 0, false);
         Self {
             model: draft.model.clone(),
             n_vocab: served.info.n_vocab,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Server;
 use super::decode::Models;
 use super::size::Sizes;
+use crate::memory::KeptSizes;
 use crate::model::fake::{FakeModel, FakeOptions, N_VOCAB};
 use crate::model::vocab::Vocab;
 use crate::prepare::ServedModel;
@@ -26,11 +27,11 @@ impl Server {
         };
         let context_tokens = self.config.context_tokens.unwrap_or(64 * 1024);
         let sequence_tokens = context_tokens.min(info.context_trained);
-        let FakeOptions { is_recurrent, checkpoints, rollback, .. } = options;
-        let states = is_recurrent.then_some(States { checkpoints, interval: 512 });
-        let pages = Pages { count: options.pages, tokens: 32 };
-        let (rollback, store_bytes) = (rollback as u32, 0); // a few
-        let sizes = Sizes { context_tokens, sequence_tokens, states, rollback, pages, store_bytes };
+        let FakeOptions { is_recurrent, rollback, .. } = options;
+        let states = is_recurrent.then_some(States { checkpoints: 0, interval: 512 });
+        let (pages, kept) = (Pages::default(), KeptSizes::default());
+        let rollback = rollback as u32; // a few
+        let sizes = Sizes { context_tokens, sequence_tokens, states, rollback, pages, kept };
         let (slots, rows) = (self.config.parallel, self.config.batch_rows);
         let abort = self.control.abort.clone();
         let make = move || {

@@ -47,6 +47,7 @@ use crate::decode::{DecodeLane, mask_lane};
 use crate::limits::{
     LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, RESPONSES_SHARE, RING_CAPACITY,
 };
+use crate::memory::{Kept, KeptSizes};
 use crate::metrics::{Metrics, ServerState};
 use crate::model::footprint::{Footprint, footprint};
 use crate::model::llama::ContextConfig;
@@ -188,9 +189,9 @@ impl Server {
         );
         let (pages, page_bytes) = choose_pages(&self.config, footprint, spare)?;
         let context = ContextConfig {
-            checkpoints: (checkpoints, footprint.state),
+            state_bytes: footprint.state,
             rollback,
-            pages: (pages.count, page_bytes),
+            stores_pages: pages.count > 0,
             ..context_config(&self.config, loaded, context_tokens, abort)
         };
         let states = is_recurrent.then(|| {
@@ -207,8 +208,14 @@ impl Server {
         let make_models = move || {
             decode::make_models(model, &context, draft, sequence_tokens as usize, fixed_threads)
         };
-        let store_bytes = pages.count as u64 * page_bytes as u64;
-        let sizes = Sizes { context_tokens, sequence_tokens, states, rollback, pages, store_bytes };
+        let kept = KeptSizes {
+            pages: pages.count,
+            page_tokens: pages.tokens,
+            page_bytes,
+            states: checkpoints,
+            state_bytes: footprint.state,
+        };
+        let sizes = Sizes { context_tokens, sequence_tokens, states, rollback, pages, kept };
         self.serve(vocab, info, sizes, make_models, embedder)
     }
 
@@ -238,9 +245,10 @@ impl Server {
     ) -> Result<Arc<ServedModel>, String> {
         let config = &self.config;
         let name = config.aliases.first().unwrap_or(&info.name).clone();
-        let Sizes { context_tokens, sequence_tokens, states, rollback, pages, store_bytes } = sizes;
+        let Sizes { context_tokens, sequence_tokens, states, rollback, pages, kept } = sizes;
+        let store_bytes = kept.pages as u64 * kept.page_bytes as u64;
+        let kept = Arc::new(Kept::new(kept)?);
         let capacity = capacity(config, context_tokens, sequence_tokens);
-        let checkpoints = states.map_or(0, |states| states.checkpoints);
         let capacity = Capacity { states, pages, ..capacity };
         let guessing = guessing(config, &info, rollback);
         let (front_link, decode_link) =
@@ -257,7 +265,7 @@ impl Server {
             measured.set(models.calibration).expect("it is measured once");
             let lane = DecodeLane::new(models.served, slots, tokens, end_tokens, metrics);
             let lane = lane.with_guesses(looks_up, models.drafter);
-            Ok(lane.with_checkpoints(checkpoints).with_pages(pages.count, pages.tokens))
+            Ok(lane.with_kept(kept))
         })?;
         self.others.push(decode);
         let (masks, mask_lane) =

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::abort::StepAbort;
 use crate::config::ServeConfig;
 use crate::limits::GUESSES_MAX;
+use crate::memory::KeptSizes;
 use crate::model::llama::ContextConfig;
 use crate::model::load::Loaded;
 use crate::placement::by_speed;
@@ -27,8 +28,8 @@ pub(super) struct Sizes {
     pub pages: Pages,
     /// Most tokens by which a recurrent state can go back.
     pub rollback: u32,
-    /// The bytes of all pages.
-    pub store_bytes: u64,
+    /// The sizes of what is kept outside the KV cache.
+    pub kept: KeptSizes,
 }
 
 /// The model's context for a server of `config`.
@@ -48,9 +49,9 @@ pub fn context_config(
         pinned: config.placement.pinned,
         poll: config.poll,
         cache: config.cache,
-        checkpoints: (0, 0),
+        state_bytes: 0,
         rollback: 0,
-        pages: (0, 0),
+        stores_pages: false,
         attention: loaded.kernels.filter(|_| !theirs),
         abort,
     }
@@ -73,9 +74,9 @@ pub(super) fn embed_config(context: &ContextConfig, tokens: u32) -> ContextConfi
         slots,
         step_rows: rows,
         ubatch_rows: rows,
-        checkpoints: (0, 0),
+        state_bytes: 0,
         rollback: 0,
-        pages: (0, 0),
+        stores_pages: false,
         ..context.clone()
     }
 }

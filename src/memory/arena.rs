@@ -1,56 +1,106 @@
-//! Blocks of equal size that take memory only once they are written.
+//! Blocks of equal size that take memory only once they are written. Lanes share them: each block
+//! is with one lane at a time, and no lane waits for one.
 
-use std::alloc::{Layout, alloc_zeroed};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::ptr::slice_from_raw_parts_mut;
+use std::ptr;
+use std::slice::from_raw_parts_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, madvise};
 
 use super::available::gib;
 
-/// See the module's description.
-#[derive(Debug, Default)]
-pub struct Arena {
-    bytes: Box<[u8]>, // [blocks][block_bytes]
+/// See the module's description. Each block has a note of type `T`.
+#[derive(Debug)]
+pub struct Arena<T> {
+    places: Box<[Place<T>]>, // [blocks]
+    start: *mut u8,          // [blocks][block_bytes]; dangling without bytes
+    layout: Layout,
     block_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    is_taken: AtomicBool,
+    note: UnsafeCell<T>,
+}
+
+/// A block that the holder alone may read and write. Dropping it gives it back.
+pub struct Block<'a, T> {
+    /// What the lanes note about the block.
+    pub note: &'a mut T,
+    /// Its bytes.
+    pub bytes: &'a mut [u8],
+    is_taken: &'a AtomicBool,
 }
 
 /// The size of a huge page on x86-64.
 const HUGE_PAGE: usize = 2 << 20;
 
-impl Arena {
-    /// `blocks` blocks of zeros.
+// SAFETY: `Arena::take` lends each note and each block to one holder at a time, on any thread.
+unsafe impl<T: Send> Sync for Arena<T> {}
+// SAFETY: it owns its memory and its notes.
+unsafe impl<T: Send> Send for Arena<T> {}
+
+impl<T> Arena<T> {
+    /// `blocks` blocks of zeros, each with a note that `note` makes.
     ///
     /// # Errors
     /// The beginning of a sentence with the size, if the system refuses it.
-    pub fn new(blocks: usize, block_bytes: usize) -> Result<Self, String> {
+    pub fn new(
+        blocks: usize,
+        block_bytes: usize,
+        mut note: impl FnMut() -> T,
+    ) -> Result<Self, String> {
         let bytes = blocks.saturating_mul(block_bytes);
-        if bytes == 0 {
-            return Ok(Self { bytes: Box::default(), block_bytes });
-        }
         let refused = || format!("the system refuses {:.1} GiB", gib(bytes as u64));
         let layout = Layout::array::<u8>(bytes).map_err(|_| refused())?;
-        // SAFETY: the layout has at least one byte. The zeros come from the kernel, which has no
-        // memory behind them until they are written.
-        let start = unsafe { alloc_zeroed(layout) };
-        if start.is_null() {
-            return Err(refused());
+        let mut start = ptr::dangling_mut();
+        if bytes > 0 {
+            // SAFETY: the layout has at least one byte. The zeros come from the kernel, which has
+            // no memory behind them until they are written.
+            start = unsafe { alloc_zeroed(layout) };
+            if start.is_null() {
+                return Err(refused());
+            }
+            advise_huge_pages(start, bytes);
         }
-        advise_huge_pages(start, bytes);
-        // SAFETY: the global allocator gave this memory, of this size and alignment, and its bytes
-        // are zero.
-        let bytes = unsafe { Box::from_raw(slice_from_raw_parts_mut(start, bytes)) };
-        Ok(Self { bytes, block_bytes })
+        let mut place =
+            || Place { is_taken: AtomicBool::new(false), note: UnsafeCell::new(note()) };
+        let places = (0..blocks).map(|_| place()).collect();
+        Ok(Self { places, start, layout, block_bytes })
     }
 
-    /// A block.
-    pub fn get(&self, block: usize) -> &[u8] {
-        &self.bytes[block * self.block_bytes..][..self.block_bytes]
+    /// A block, unless another lane has it.
+    pub fn take(&self, block: usize) -> Option<Block<'_, T>> {
+        let place = &self.places[block];
+        if place.is_taken.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: the flag was false, and stays true until the returned block is dropped. So nobody
+        // else has a reference to this note or to these bytes, which lie inside the allocation.
+        let (note, bytes) = unsafe {
+            let start = self.start.add(block * self.block_bytes);
+            (&mut *place.note.get(), from_raw_parts_mut(start, self.block_bytes))
+        };
+        Some(Block { note, bytes, is_taken: &place.is_taken })
     }
+}
 
-    /// A block, to change.
-    pub fn get_mut(&mut self, block: usize) -> &mut [u8] {
-        &mut self.bytes[block * self.block_bytes..][..self.block_bytes]
+impl<T> Drop for Block<'_, T> {
+    fn drop(&mut self) {
+        self.is_taken.store(false, Ordering::Release);
+    }
+}
+
+impl<T> Drop for Arena<T> {
+    fn drop(&mut self) {
+        if self.layout.size() > 0 {
+            // SAFETY: `new` allocated it with this layout, and no block outlives the arena.
+            unsafe { dealloc(self.start, self.layout) };
+        }
     }
 }
 
@@ -74,17 +124,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_apart() {
-        let mut arena = Arena::new(3, 3 << 20).unwrap();
-        arena.get_mut(1).fill(7);
-        assert!(arena.get(0).iter().chain(arena.get(2)).all(|byte| *byte == 0));
-        assert!(arena.get(1).iter().all(|byte| *byte == 7));
-        Arena::new(0, 0).unwrap();
+    fn blocks_are_apart_and_with_one_holder_at_a_time() {
+        let arena = Arena::new(3, 3 << 20, || 0).unwrap();
+        {
+            let block = arena.take(1).unwrap();
+            block.bytes.fill(7);
+            *block.note = 5;
+            assert!(arena.take(1).is_none());
+            let others = [arena.take(0).unwrap(), arena.take(2).unwrap()];
+            assert!(others.iter().all(|other| other.bytes.iter().all(|byte| *byte == 0)));
+        }
+        let block = arena.take(1).unwrap();
+        assert!(*block.note == 5 && block.bytes.iter().all(|byte| *byte == 7));
+        assert!(Arena::new(1, 0, || ()).unwrap().take(0).unwrap().bytes.is_empty());
+    }
+
+    #[test]
+    fn threads_never_have_the_same_block() {
+        const TURNS: u64 = 10_000;
+        let arena = Arena::new(1, 8, || 0).unwrap();
+        let count = || {
+            let mut done = 0;
+            while done < TURNS {
+                let Some(block) = arena.take(0) else { continue };
+                *block.note += 1;
+                block.bytes.copy_from_slice(&u64::to_le_bytes(*block.note));
+                done += 1;
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(count);
+            scope.spawn(count);
+        });
+        let block = arena.take(0).unwrap();
+        assert_eq!((*block.note, &*block.bytes), (2 * TURNS, &(2 * TURNS).to_le_bytes()[..]));
     }
 
     #[test]
     fn what_the_system_refuses_is_an_error_with_the_size() {
-        let error = Arena::new(usize::MAX, 2).unwrap_err();
+        let error = Arena::new(usize::MAX, 2, || ()).unwrap_err();
         assert!(error.starts_with("the system refuses "), "{error}");
     }
 }

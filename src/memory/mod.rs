@@ -1,4 +1,5 @@
-//! Memory: the memory available ([`available_bytes`]), and a counting allocator, with which tests
+//! Memory: the memory available ([`available_bytes`]), what texts leave outside the KV cache
+//! ([`Kept`]), and a counting allocator, with which tests
 //! show that steps allocate nothing.
 //!
 //! The binary and the allocation tests install [`CountingAllocator`] as the global allocator. Each
@@ -6,10 +7,12 @@
 
 mod arena;
 mod available;
+mod kept;
 mod stack;
 
-pub use arena::Arena;
+pub use arena::{Arena, Block};
 pub use available::{available_bytes, gib, request_bytes};
+pub use kept::{Kept, KeptSizes, PageNote, StateNote};
 
 pub use stack::Stack;
 

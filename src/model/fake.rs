@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::{Backend, DecodeRow, StepError};
 use crate::abort::StepAbort;
 use crate::random::mix;
-use crate::types::{CheckpointId, Logits, PageId, Position, SlotId, TokenId};
+use crate::types::{Logits, Position, SlotId, TokenId};
 
 /// The fake vocabulary: one token for each byte, and [`END`].
 pub const N_VOCAB: usize = 257;
@@ -34,10 +34,6 @@ pub struct FakeOptions {
     pub is_recurrent: bool,
     /// Most tokens by which that state can go back, behind a step with rows of its slot alone.
     pub rollback: usize,
-    /// Most saved states.
-    pub checkpoints: usize,
-    /// Pages of the prefix store.
-    pub pages: usize,
     /// One step in this many hangs until it is aborted; 0 means never.
     pub hang_one_in: u64,
     /// The number of further hangs right after each such step.
@@ -76,6 +72,17 @@ impl Tail {
         Self { hash, phrase: (hash % phrases.len() as u64) as usize, said: 0, ..self }
     }
 
+    /// Writes it, without its cell.
+    fn write(self, to: &mut [u8]) {
+        let numbers = [self.hash, self.phrase as u64, self.said as u64];
+        to.as_chunks_mut().0.iter_mut().zip(numbers).for_each(|(to, n)| *to = n.to_le_bytes());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let [phrase, said] = [8, 16].map(|at| number(&from[at..][..8]) as usize);
+        Self { hash: number(&from[..8]), cell: 0, phrase, said }
+    }
+
     /// The next token.
     fn next(self, options: &FakeOptions) -> TokenId {
         let Self { hash, phrase, said, .. } = self;
@@ -101,9 +108,6 @@ pub struct FakeModel {
     states: Box<[(usize, Tail)]>, // [slots]
     /// Tokens by which the state of each slot can go back now.
     undo: Box<[usize]>, // [slots]
-    saved: Box<[Option<(usize, Tail)>]>, // [checkpoints]
-    /// The state before each page, and those after its tokens.
-    pages: Box<[(Tail, Vec<Tail>)]>, // [pages]
     logits: Box<[f32]>,      // [rows_max, N_VOCAB]
     sampled: Box<[bool]>,    // [rows_max]: whether a row of the last step has logits
     fails_next: Option<StepError>,
@@ -122,8 +126,6 @@ impl FakeModel {
             slots: (0..slots).map(|_| Vec::new()).collect(),
             states: vec![Default::default(); slots].into_boxed_slice(),
             undo: vec![0; slots].into_boxed_slice(),
-            saved: vec![None; options.checkpoints].into_boxed_slice(),
-            pages: vec![Default::default(); options.pages].into_boxed_slice(),
             sampled: vec![false; rows_max].into_boxed_slice(),
             logits: vec![0.0; rows_max * N_VOCAB].into_boxed_slice(),
             fails_next: None,
@@ -258,39 +260,47 @@ impl Backend for FakeModel {
         true
     }
 
-    fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool {
-        assert_eq!(self.states[slot.index()].0, self.slots[slot.index()].len());
-        self.saved[checkpoint.index()] = Some(self.states[slot.index()]);
+    fn save(&mut self, slot: SlotId, state: &mut [u8]) -> bool {
+        let (tokens, tail) = self.states[slot.index()];
+        assert_eq!(tokens, self.slots[slot.index()].len());
+        let (count, rest) = state.split_at_mut(8);
+        count.copy_from_slice(&(tokens as u64).to_le_bytes());
+        tail.write(rest);
         true
     }
 
-    fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool {
-        let state = self.saved[checkpoint.index()].expect("a state was saved");
+    fn restore(&mut self, slot: SlotId, state: &[u8], tokens: Position) -> bool {
+        let (count, rest) = state.split_at(8);
+        let (count, state) = (number(count), Tail::read(rest));
         let place = &mut self.slots[slot.index()];
         place.truncate(tokens.index());
         let last = place.last().expect("a state behind at least one token");
-        assert_eq!(state.0, tokens.index(), "the state stands behind these tokens");
-        assert_eq!(state.1.hash, last.hash, "the state of other tokens");
-        (self.states[slot.index()], self.undo[slot.index()]) = (state, 0);
+        assert_eq!(count, tokens.index() as u64, "the state stands behind these tokens");
+        assert_eq!(state.hash, last.hash, "the state of other tokens");
+        (self.states[slot.index()], self.undo[slot.index()]) = ((tokens.index(), state), 0);
         true
     }
 
-    fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: PageId) -> bool {
+    fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: &mut [u8]) -> usize {
         let tokens = &self.slots[slot.index()];
         let (from, to) = (positions.start.index(), positions.end.index());
         let before = from.checked_sub(1).map(|last| tokens[last]).unwrap_or_default();
-        self.pages[page.index()] = (before, tokens[from..to].to_vec());
-        true
+        let length = page_bytes(to - from);
+        let places = page[..length].chunks_exact_mut(TAIL_BYTES);
+        let tails = std::iter::once(&before).chain(&tokens[from..to]);
+        places.zip(tails).for_each(|(place, tail)| tail.write(place));
+        length
     }
 
-    fn load_page(&mut self, slot: SlotId, page: PageId) -> bool {
-        let (before, tokens) = self.pages[page.index()].clone();
+    fn load_page(&mut self, slot: SlotId, page: &[u8]) -> bool {
+        let mut tails = page.chunks_exact(TAIL_BYTES).map(Tail::read);
+        let before = tails.next().expect("a page has a state before it");
         let last = self.slots[slot.index()].last().copied().unwrap_or_default();
         assert_eq!(last.hash, before.hash, "a page behind other tokens");
-        if self.tokens_held() + tokens.len() > self.context_tokens {
+        if self.tokens_held() + tails.len() > self.context_tokens {
             return false;
         }
-        for tail in tokens {
+        for tail in tails {
             self.cells += 1;
             self.slots[slot.index()].push(Tail { cell: self.cells, ..tail });
         }
@@ -299,6 +309,21 @@ impl Backend for FakeModel {
         }
         true
     }
+}
+
+/// The bytes of a [`Tail`].
+const TAIL_BYTES: usize = 24;
+
+/// The bytes of a recurrent state.
+pub const STATE_BYTES: usize = 8 + TAIL_BYTES;
+
+/// The bytes of a page of `tokens` tokens: the state before it, and those after its tokens.
+pub fn page_bytes(tokens: usize) -> usize {
+    (tokens + 1) * TAIL_BYTES
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
 }
 
 /// The greedy continuation of `prompt`: at most `max` tokens, the last of which is [`END`] if the

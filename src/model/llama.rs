@@ -19,10 +19,7 @@ use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
 use crate::limits::{GUESSED_ROWS_MAX, POLL_LEVEL, SCORED_ROWS_MAX};
-use crate::memory::Arena;
-use crate::types::{
-    CacheLayout, CacheType, CheckpointId, FlashAttention, Logits, PageId, Position, SlotId, Threads,
-};
+use crate::types::{CacheLayout, CacheType, FlashAttention, Logits, Position, SlotId, Threads};
 
 /// llama.cpp's `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`: of a sequence's state only the part that cannot
 /// go back, which is the recurrent one.
@@ -49,12 +46,12 @@ pub struct ContextConfig {
     pub pinned: bool,
     /// How long idle compute threads poll for work, 0 (not at all) to 100.
     pub poll: u32,
-    /// Most saved recurrent states, and the bytes of one.
-    pub checkpoints: (usize, usize),
+    /// The bytes of a recurrent state; 0 if none is saved.
+    pub state_bytes: usize,
     /// Most tokens by which a recurrent state can go back (`n_rs_seq`).
     pub rollback: u32,
-    /// The pages of the prefix store, and the bytes of one.
-    pub pages: (usize, usize),
+    /// Whether cells are copied to pages of the prefix store.
+    pub stores_pages: bool,
     /// The layout of the KV cache.
     pub cache: CacheLayout,
     /// The instruction set of our attention; `None` uses llama.cpp's.
@@ -76,10 +73,8 @@ pub struct LlamaDecoder {
     /// Whether sequences with different numbers of rows run together at full speed.
     ragged: bool,
     rows: RowArrays,
-    /// The saved recurrent states.
-    checkpoints: Arena, // [checkpoints][bytes of a state]
     rollback: Option<Rollback>,
-    pages: Option<PageCells>,
+    moves: Option<Moves>,
     attention: Option<InstructionSet>,
     /// llama.cpp checks this flag between two operations.
     abort: Arc<StepAbort>,
@@ -87,11 +82,9 @@ pub struct LlamaDecoder {
     _model: Arc<LlamaModel>,
 }
 
-/// The pages of the prefix store.
-struct PageCells {
-    cells: Arena,          // [pages][page_bytes]
-    lengths: Box<[usize]>, // [pages]
-    /// A sequence that has the cells of a page while they are copied.
+/// How cells are copied to pages and back.
+struct Moves {
+    /// A sequence that has the cells of a page meanwhile.
     sequence: sys::llama_seq_id,
     /// The recurrent state of an empty sequence; empty without such states.
     no_state: Box<[u8]>,
@@ -142,7 +135,7 @@ impl LlamaDecoder {
             // of all sequences, which costs more (`perf/study cache` measures it).
             params.kv_unified = config.cache.unified;
             params.n_rs_seq = config.rollback;
-            if config.pages.0 > 0 {
+            if config.stores_pages {
                 params.n_seq_max += 1; // for copies of pages
                 params.n_outputs_max = params.n_outputs_max.max(params.n_seq_max);
             }
@@ -155,9 +148,6 @@ impl LlamaDecoder {
         let n_vocab = model.n_vocab() as usize; // never negative
         let rows = RowArrays::new(config.step_rows as usize);
         let unified = config.cache.unified;
-        let (count, bytes) = config.checkpoints;
-        let no_memory = |error| format!("{error} for saved states; lower --ctx-checkpoints");
-        let checkpoints = Arena::new(count, bytes).map_err(no_memory)?;
         // With one cache for all, llama.cpp splits a step only for models with recurrent states.
         let ragged = unified && !is_recurrent(&model);
         if config.attention.is_some() {
@@ -178,34 +168,26 @@ impl LlamaDecoder {
             unified,
             ragged,
             rows,
-            checkpoints,
             rollback: None,
+            moves: None,
             attention: config.attention,
             abort,
-            pages: None,
             _model: model,
         };
         // SAFETY: the context is live.
         let most = unsafe { sys::llama_n_rs_seq(context) };
         if most > 0 {
             let slots = config.slots as usize;
-            decoder.rollback = Some(Rollback::new(most, slots, config.checkpoints.1));
+            decoder.rollback = Some(Rollback::new(most, slots, config.state_bytes));
         }
-        let (pages, page_bytes) = config.pages;
-        if pages > 0 {
+        if config.stores_pages {
             let sequence = config.slots as i32; // at most SLOTS_MAX
             let mut no_state = Vec::new();
             if is_recurrent(&decoder._model) {
                 no_state.resize(decoder.state_bytes(sequence, STATE_ONLY), 0);
                 decoder.read_state(sequence, STATE_ONLY, &mut no_state);
             }
-            decoder.pages = Some(PageCells {
-                cells: Arena::new(pages, page_bytes)
-                    .map_err(|error| format!("{error} for the prefix store; lower --cache-ram"))?,
-                lengths: vec![0; pages].into(),
-                sequence,
-                no_state: no_state.into(),
-            });
+            decoder.moves = Some(Moves { sequence, no_state: no_state.into() });
         }
         Ok(decoder)
     }
@@ -431,47 +413,38 @@ impl Backend for LlamaDecoder {
         goes && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
     }
 
-    fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool {
-        let mut checkpoints = std::mem::take(&mut self.checkpoints);
-        let bytes = checkpoints.get_mut(checkpoint.index());
-        let is_whole = self.read_state(slot.0.into(), STATE_ONLY, bytes) == bytes.len();
-        self.checkpoints = checkpoints;
-        is_whole
+    fn save(&mut self, slot: SlotId, state: &mut [u8]) -> bool {
+        self.read_state(slot.0.into(), STATE_ONLY, state) == state.len()
     }
 
-    fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool {
-        let bytes = self.checkpoints.get(checkpoint.index());
-        let is_written = self.write_state(slot.0.into(), STATE_ONLY, bytes);
+    fn restore(&mut self, slot: SlotId, state: &[u8], tokens: Position) -> bool {
+        let is_written = self.write_state(slot.0.into(), STATE_ONLY, state);
         self.replace_state(slot, is_written.then_some(tokens.0));
         is_written && self.truncate(slot, tokens)
     }
 
-    fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: PageId) -> bool {
-        let Some(mut pages) = self.pages.take() else { return false };
+    fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: &mut [u8]) -> usize {
+        let Some(moves) = &self.moves else { return 0 };
         let Range { start, end } = positions;
         let positions = start.0 as i32..end.0 as i32; // below SEQUENCE_TOKENS_MAX
-        self.share_cells(slot.0.into(), pages.sequence, positions);
+        self.share_cells(slot.0.into(), moves.sequence, positions);
         // The recurrent state is saved apart.
-        if !pages.no_state.is_empty() {
-            self.write_state(pages.sequence, STATE_ONLY, &pages.no_state);
+        if !moves.no_state.is_empty() {
+            self.write_state(moves.sequence, STATE_ONLY, &moves.no_state);
         }
-        let written = self.read_state(pages.sequence, ALL, pages.cells.get_mut(page.index()));
-        self.clear_sequence(pages.sequence);
-        pages.lengths[page.index()] = written;
-        self.pages = Some(pages);
-        written > 0
+        let written = self.read_state(moves.sequence, ALL, page);
+        self.clear_sequence(moves.sequence);
+        written
     }
 
-    fn load_page(&mut self, slot: SlotId, page: PageId) -> bool {
+    fn load_page(&mut self, slot: SlotId, page: &[u8]) -> bool {
         self.replace_state(slot, Some(0)); // of no tokens
-        let Some(pages) = &self.pages else { return false };
-        let length = pages.lengths[page.index()];
-        let bytes = &pages.cells.get(page.index())[..length];
-        let is_read = self.write_state(pages.sequence, ALL, bytes);
+        let Some(moves) = &self.moves else { return false };
+        let is_read = self.write_state(moves.sequence, ALL, page);
         if is_read {
-            self.share_cells(pages.sequence, slot.0.into(), -1..-1);
+            self.share_cells(moves.sequence, slot.0.into(), -1..-1);
         }
-        self.clear_sequence(pages.sequence);
+        self.clear_sequence(moves.sequence);
         is_read
     }
 }

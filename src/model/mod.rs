@@ -26,7 +26,7 @@ pub mod vocab;
 
 use std::ops::Range;
 
-use crate::types::{CheckpointId, Logits, PageId, Position, SlotId, Threads, TokenId};
+use crate::types::{Logits, Position, SlotId, Threads, TokenId};
 
 /// The operations of a model that the decode lane uses.
 pub trait Backend {
@@ -76,30 +76,30 @@ pub trait Backend {
     /// if the slot has a recurrent state that cannot go back so far. Removing all of them always succeeds.
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool;
 
-    /// Saves the recurrent state of a slot. Returns whether that succeeded.
-    fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool;
+    /// Copies the recurrent state of a slot into `state`, which has room for exactly one. Returns
+    /// whether that succeeded.
+    fn save(&mut self, slot: SlotId, state: &mut [u8]) -> bool;
 
-    /// Gives a slot the saved state, which stands behind its first `tokens` tokens, and removes the
+    /// Gives a slot a saved state, which stands behind its first `tokens` tokens, and removes the
     /// others. Returns false if that failed: the slot must then be cleared.
-    fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool;
+    fn restore(&mut self, slot: SlotId, state: &[u8], tokens: Position) -> bool;
 
-    /// Copies the cells of the tokens at these positions of a slot into a page. Returns whether that
-    /// succeeded.
-    fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: PageId) -> bool;
+    /// Copies the cells of the tokens at these positions of a slot into `page`. Returns the bytes
+    /// that they take, 0 if that failed.
+    fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: &mut [u8]) -> usize;
 
-    /// Copies the cells of a page behind those of a slot. The recurrent state of the slot is then
+    /// Adds the cells of a page behind those of a slot. The recurrent state of the slot is then
     /// lost. Returns false if there is no room for them: the slot must then be cleared.
-    fn load_page(&mut self, slot: SlotId, page: PageId) -> bool;
+    fn load_page(&mut self, slot: SlotId, page: &[u8]) -> bool;
 
     /// Makes a slot hold the first `tokens` tokens of `source`, and nothing else. `source` may be
-    /// the slot itself. `checkpoint` is the recurrent state behind them, if that is not the
-    /// source's own. Returns the number of tokens held: all, or 0 if that failed.
+    /// the slot itself. `state` is the recurrent state behind them, if that is not the source's own. Returns the number of tokens held: all, or 0 if that failed.
     fn start(
         &mut self,
         slot: SlotId,
         source: SlotId,
         tokens: Position,
-        checkpoint: Option<CheckpointId>,
+        state: Option<&[u8]>,
     ) -> Position {
         if slot != source {
             self.truncate(slot, Position(0));
@@ -107,8 +107,8 @@ pub trait Backend {
                 self.copy(source, slot, tokens);
             }
         }
-        let is_done = match checkpoint {
-            Some(checkpoint) => self.restore(slot, checkpoint, tokens),
+        let is_done = match state {
+            Some(state) => self.restore(slot, state, tokens),
             None => self.truncate(slot, tokens),
         };
         if is_done {

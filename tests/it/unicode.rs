@@ -50,8 +50,6 @@ const OPTIONS: FakeOptions = FakeOptions {
     fail_more: 0,
     is_recurrent: false,
     rollback: 0,
-    checkpoints: 0,
-    pages: 0,
     hang_one_in: 0,
     hang_more: 0,
     hangs_for_good: false,

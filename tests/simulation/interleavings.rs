@@ -18,6 +18,7 @@ use corelane::scheduler::{
 use corelane::types::{CacheScope, Guessing, ItlTarget, KeyId, Owner, Sampling, SlotId, TokenId};
 
 use crate::drafter::drafter;
+use crate::kept::kept;
 use crate::support::Random;
 
 struct Simulation {
@@ -112,8 +113,7 @@ impl Simulation {
             drafts: !random.one_in(3),
             weights: (0..random.within(1, 3)).map(|_| random.within(1, 5) as f64).collect(),
         };
-        let checkpoints = random.within(0, 8);
-        let states = States { checkpoints, interval: random.within(8, 100) };
+        let states = States { checkpoints: random.within(0, 8), interval: random.within(8, 100) };
         let has_store = !capacity.own_cells && !random.one_in(3);
         let pages = if has_store { random.within(1, 60) } else { 0 };
         let pages = Pages { count: pages, tokens: random.within(1, 40) };
@@ -122,13 +122,7 @@ impl Simulation {
             if is_recurrent || random.one_in(3) { 0 } else { random.within(1, GUESSES_MAX) };
         let end_one_in = if random.one_in(4) { 0 } else { random.within(2, 60) as u64 };
         let metrics = Arc::new(Metrics::default());
-        let options = FakeOptions {
-            end_one_in,
-            is_recurrent,
-            checkpoints,
-            pages: pages.count,
-            ..FakeOptions::default()
-        };
+        let options = FakeOptions { end_one_in, is_recurrent, ..FakeOptions::default() };
         let context = capacity.context_tokens as usize;
         let model = FakeModel::new(slots, context, capacity.step_rows, options);
         let drafter = drafter(&mut random, seed, options, slots, context);
@@ -142,10 +136,7 @@ impl Simulation {
             end_one_in,
             scheduler: Scheduler::new(capacity.clone()),
             capacity,
-            lane: lane
-                .with_guesses(true, Some(drafter))
-                .with_checkpoints(checkpoints)
-                .with_pages(pages.count, pages.tokens),
+            lane: lane.with_guesses(true, Some(drafter)).with_kept(kept(pages, states.checkpoints)),
             down: VecDeque::new(),
             spare: (0..STEPS_IN_FLIGHT).map(|_| Box::default()).collect(),
             up: VecDeque::new(),

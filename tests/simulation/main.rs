@@ -12,6 +12,7 @@
 mod drafter;
 mod interleavings;
 mod joining;
+mod kept;
 mod reference;
 mod request;
 #[path = "../support/mod.rs"]

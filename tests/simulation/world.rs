@@ -46,6 +46,7 @@ use corelane::server::responses::Responses;
 use corelane::types::{CacheScope, Guessing, ItlTarget, KeyId, Owner, PageId, SlotId, TokenId};
 
 use crate::drafter::drafter;
+use crate::kept::kept;
 use crate::reference::Reference;
 use crate::request::{Ask, Kept, Requests, TEMPLATE};
 use crate::support::{Random, mask_lane as new_mask_lane, served_model};
@@ -214,17 +215,15 @@ impl World {
         let options = FakeOptions {
             end_one_in: if random.one_in(4) { 0 } else { random.within(2, 60) as u64 },
             is_recurrent,
-            checkpoints: random.within(0, 8),
             rollback: random.within(0, 8),
             phrases: random.one_in(2).then_some(PHRASES),
             ..FakeOptions::default()
         };
-        let states = States { checkpoints: options.checkpoints, interval: random.within(8, 100) };
+        let states = States { checkpoints: random.within(0, 8), interval: random.within(8, 100) };
         let has_store = returns || (!capacity.own_cells && !random.one_in(3));
         let pages = if has_store { random.within(1, 60) } else { 0 };
         let pages = Pages { count: pages, tokens: random.within(if returns { 8 } else { 1 }, 40) };
         let capacity = Capacity { states: is_recurrent.then_some(states), pages, ..capacity };
-        let options = FakeOptions { pages: pages.count, ..options };
         let guesses = (!is_recurrent || options.rollback > 0) && !random.one_in(3);
         let most = if is_recurrent { options.rollback } else { GUESSES_MAX };
         let context = capacity.context_tokens as usize;
@@ -269,8 +268,7 @@ impl World {
             pump_is_due: false,
             lane: DecodeLane::new(fake, slots, sequence_tokens as usize, ends, Arc::default())
                 .with_guesses(true, Some(drafter))
-                .with_checkpoints(options.checkpoints)
-                .with_pages(pages.count, pages.tokens),
+                .with_kept(kept(pages, states.checkpoints)),
             link,
             down: VecDeque::new(),
             running: None,

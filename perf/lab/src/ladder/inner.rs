@@ -76,7 +76,7 @@ pub fn backend(
             model.truncate(*slot, Position(0));
         }
         for start in &step.starts {
-            model.start(start.owner.slot, start.source, start.keep, start.checkpoint);
+            model.start(start.owner.slot, start.source, start.keep, None); // it saves no states
             request_of.start(start.owner.slot);
         }
         for call in step.calls.iter_mut().filter(|call| !call.rows.is_empty()) {
@@ -126,7 +126,7 @@ pub fn executor(
             model.truncate(*slot, Position(0));
         }
         for start in &batch.starts {
-            model.start(start.owner.slot, start.source, start.keep, start.checkpoint);
+            model.start(start.owner.slot, start.source, start.keep, None); // it saves no states
         }
         let calls = Calls::of(&batch.rows, model.runs_ragged());
         for call in 0..Calls::MOST {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use corelane::model::vocab::Vocab;
 use corelane::model::{Backend, DecodeRow, StepError};
 use corelane::random::mix;
-use corelane::types::{CheckpointId, PageId, Position, SlotId, TokenId};
+use corelane::types::{Position, SlotId, TokenId};
 
 /// A prompt, and the answer that a model gave to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,20 +158,20 @@ impl<B: Backend> Backend for Replayed<B> {
         self.model.truncate(slot, from)
     }
 
-    fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: PageId) -> bool {
+    fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: &mut [u8]) -> usize {
         self.model.store_page(slot, positions, page)
     }
 
-    fn load_page(&mut self, slot: SlotId, page: PageId) -> bool {
+    fn load_page(&mut self, slot: SlotId, page: &[u8]) -> bool {
         self.model.load_page(slot, page)
     }
 
-    fn save(&mut self, slot: SlotId, checkpoint: CheckpointId) -> bool {
-        self.model.save(slot, checkpoint)
+    fn save(&mut self, slot: SlotId, state: &mut [u8]) -> bool {
+        self.model.save(slot, state)
     }
 
-    fn restore(&mut self, slot: SlotId, checkpoint: CheckpointId, tokens: Position) -> bool {
-        self.model.restore(slot, checkpoint, tokens)
+    fn restore(&mut self, slot: SlotId, state: &[u8], tokens: Position) -> bool {
+        self.model.restore(slot, state, tokens)
     }
 }
 

@@ -1,0 +1,104 @@
+//! What texts leave outside the KV cache: the cells of their tokens, in pages, and recurrent
+//! states. The decode lane copies both out of the KV cache and back. The disk lane writes them to
+//! files, and reads them again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::arena::{Arena, Block};
+use crate::types::{CheckpointId, PageId, Position, TokenId};
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct Kept {
+    pages: Arena<PageNote>,
+    states: Arena<StateNote>,
+    saves: AtomicU64,
+}
+
+/// What a page holds.
+#[derive(Debug)]
+pub struct PageNote {
+    tokens: Box<[TokenId]>, // [page_tokens]
+    count: usize,
+    length: usize,
+}
+
+/// The state that a place holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StateNote {
+    /// The tokens before it.
+    pub position: Position,
+    /// The number of its save, from 1. 0 if the place holds no state.
+    pub serial: u64,
+}
+
+/// The sizes of [`Kept`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeptSizes {
+    /// Pages of the prefix store.
+    pub pages: usize,
+    /// Most tokens of a page.
+    pub page_tokens: usize,
+    /// Most bytes of a page's cells.
+    pub page_bytes: usize,
+    /// Places for recurrent states.
+    pub states: usize,
+    /// The bytes of a state.
+    pub state_bytes: usize,
+}
+
+impl Kept {
+    /// Empty pages and places.
+    ///
+    /// # Errors
+    /// A sentence with the size, if the system refuses it.
+    pub fn new(sizes: KeptSizes) -> Result<Self, String> {
+        let KeptSizes { pages, page_tokens, page_bytes, states, state_bytes } = sizes;
+        let note = || PageNote { tokens: vec![0; page_tokens].into(), count: 0, length: 0 };
+        let pages = Arena::new(pages, page_bytes, note)
+            .map_err(|error| format!("{error} for the prefix store; lower --cache-ram"))?;
+        let states = Arena::new(states, state_bytes, StateNote::default)
+            .map_err(|error| format!("{error} for saved states; lower --ctx-checkpoints"))?;
+        Ok(Self { pages, states, saves: AtomicU64::new(0) })
+    }
+
+    /// A page, unless another lane has it.
+    pub fn page(&self, page: PageId) -> Option<Block<'_, PageNote>> {
+        self.pages.take(page.index())
+    }
+
+    /// A place for a state, unless another lane has it.
+    pub fn state(&self, place: CheckpointId) -> Option<Block<'_, StateNote>> {
+        self.states.take(place.index())
+    }
+
+    /// The number of a new save.
+    pub fn next_save(&self) -> u64 {
+        self.saves.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+impl PageNote {
+    /// The tokens of the page; none if it has no cells.
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens[..self.count]
+    }
+
+    /// The bytes of its cells.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Notes the tokens of the page, and the bytes of their cells.
+    pub fn put(&mut self, tokens: &[TokenId], length: usize) {
+        self.tokens[..tokens.len()].copy_from_slice(tokens);
+        (self.count, self.length) = (tokens.len(), length);
+    }
+}
+
+impl StateNote {
+    /// Whether the place holds the state behind `position` tokens.
+    pub fn is_behind(&self, position: Position) -> bool {
+        self.serial > 0 && self.position == position
+    }
+}
