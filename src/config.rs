@@ -19,6 +19,25 @@ const MIB: usize = 1 << 20;
 /// Most addresses to listen on.
 const HOSTS_MAX: usize = 16;
 
+/// The files of the prefix store.
+#[derive(Clone, PartialEq)]
+pub struct CacheDisk {
+    /// Their folder.
+    pub path: PathBuf,
+    /// Most MiB of them.
+    pub mib: usize,
+    /// The secret with which they are encrypted.
+    pub key: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for CacheDisk {
+    /// Shows no secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { path, mib, key } = self;
+        write!(f, "CacheDisk({path:?}, {mib} MiB, encrypted: {})", key.is_some())
+    }
+}
+
 /// The settings of a server, except its model.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
@@ -73,6 +92,8 @@ pub struct ServeConfig {
     pub ctx_checkpoints: Option<usize>,
     /// MiB of memory for prefixes that the KV cache has no room for; `None` chooses by memory.
     pub cache_ram: Option<usize>,
+    /// The files of such prefixes; `None` keeps them in memory only.
+    pub cache_disk: Option<CacheDisk>,
     /// Whether a request starts from a prefix of its prompt in the KV cache.
     pub cache_prompt: bool,
     /// The sources of guesses (speculative decoding).
@@ -158,6 +179,7 @@ impl Default for ServeConfig {
             step_timeout: Duration::from_secs(60),
             ctx_checkpoints: None,
             cache_ram: None,
+            cache_disk: None,
             cache_prompt: true,
             speculation: Speculation::Auto,
             model_draft: None,

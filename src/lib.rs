@@ -28,7 +28,7 @@
 //! Prompts and texts of chats are in [`chat`]; schemas and grammars for a text are in
 //! [`constraint`]. [`types`], [`sampling`], [`limits`], [`clock`], [`abort`], [`fair`], [`cgroup`],
 //! [`random`], [`memory`], [`metrics`] and [`pressure`] are below all of these. [`ops`] is the lane that shows metrics, [`traces`] the
-//! lane that sends spans of requests, [`profile`] shows where the lanes spend their time, and
+//! lane that sends spans of requests, [`disk`] the lane that keeps prefixes in files, [`profile`] shows where the lanes spend their time, and
 //! [`page`] has the files of the web page. [`mod@tune`] measures what settings bring. [`hub`]
 //! downloads models. [`systemd`] talks to the service manager. [`flags`], [`config`],
 //! [`placement`] and [`lanes`] start everything. [`keys`] has the API keys. What measures this
@@ -45,6 +45,7 @@ pub mod clock;
 pub mod config;
 pub mod constraint;
 pub mod decode;
+pub mod disk;
 pub mod engine;
 pub mod fair;
 pub mod flags;

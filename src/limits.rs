@@ -16,6 +16,15 @@ pub const CHECKPOINTS_MAX: usize = 4096;
 /// Pages of the prefix store.
 pub const PAGES_MAX: usize = 65_536;
 
+/// Tokens of a page.
+pub const PAGE_TOKENS_MAX: usize = 256;
+
+/// Jobs at the disk lane.
+pub const FILE_TASKS_MAX: usize = 8;
+
+/// Files that the disk lane lists at once.
+pub const FILES_LISTED: usize = 64;
+
 /// Pages that a step copies into the prefix store, and as many that it copies back.
 pub const PAGES_STEP_MAX: usize = 64;
 

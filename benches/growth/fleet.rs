@@ -194,6 +194,7 @@ impl Server {
             reuse: true,
             states: None,
             pages: Pages::default(),
+            files: None,
             own_cells: false,
             looks_up: true,
             drafts: false,

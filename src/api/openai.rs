@@ -309,6 +309,8 @@ pub struct Times {
     cache_n: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_store_n: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_disk_n: Option<u64>,
     prompt_n: u64,
     prompt_ms: f64,
     prompt_per_token_ms: f64,
@@ -342,7 +344,8 @@ impl From<&Summary> for Times {
         Self {
             queued_ms: ms(timings.queued),
             cache_n: usage.cached_tokens,
-            cache_store_n: (restored > 0).then_some(restored),
+            cache_store_n: (restored.tokens > 0).then_some(restored.tokens),
+            cache_disk_n: (restored.fetched > 0).then_some(restored.fetched),
             prompt_n: computed,
             prompt_ms: ms(timings.prefill),
             prompt_per_token_ms: each(computed, timings.prefill),

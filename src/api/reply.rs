@@ -267,6 +267,15 @@ pub struct Guessed {
     pub kept: u64,
 }
 
+/// Cached tokens that came from the prefix store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// All of them.
+    pub tokens: u64,
+    /// Those that were read from files.
+    pub fetched: u64,
+}
+
 /// The totals of a finished request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -277,7 +286,7 @@ pub struct Summary {
     /// Its guesses.
     pub guessed: Guessed,
     /// Its cached tokens that came from the prefix store.
-    pub restored: u64,
+    pub restored: Restored,
     /// Its late tokens.
     pub late: LateCount,
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use corelane::config::ServeConfig;
+use corelane::config::{CacheDisk, ServeConfig};
 use corelane::flags::EngineArgs;
 use corelane::keys::{self, ApiKey, Given};
 use corelane::limits::{
@@ -214,6 +214,17 @@ pub struct ServeArgs {
     /// (also -cram) [default: half of the memory left, at most 8192]
     #[arg(long, value_name = "MIB", help_heading = "KV cache")]
     cache_ram: Option<usize>,
+    /// Folder for the prefixes of prompts, so that they are there after a restart, and more of them
+    /// than memory holds. Each server needs a folder of its own [default: none]
+    #[arg(long, value_name = "DIR", help_heading = "KV cache")]
+    cache_disk: Option<PathBuf>,
+    /// Most MiB of the files in --cache-disk
+    #[arg(long, value_name = "MIB", default_value_t = 8192, help_heading = "KV cache")]
+    cache_disk_size: usize,
+    /// File with a secret of at least 16 bytes, with which the files in --cache-disk are encrypted
+    /// [default: they are not]
+    #[arg(long, value_name = "FILE", help_heading = "KV cache")]
+    cache_disk_key_file: Option<PathBuf>,
     /// Compute every prompt in full, even if the KV cache holds a prefix of it
     #[arg(long, help_heading = "KV cache")]
     no_cache_prompt: bool,
@@ -300,6 +311,24 @@ impl ServeArgs {
         self.config_with(self.engine.config()?)
     }
 
+    /// The files of the prefix store, if they are wanted.
+    fn cache_disk(&self) -> Result<Option<CacheDisk>, String> {
+        let Some(path) = self.cache_disk.clone() else {
+            return match &self.cache_disk_key_file {
+                Some(_) => Err("--cache-disk-key-file has no use without --cache-disk".into()),
+                None => Ok(None),
+            };
+        };
+        if self.cache_disk_size < CACHE_DISK_MIB_MIN {
+            let mib = self.cache_disk_size;
+            return Err(format!(
+                "--cache-disk-size is {mib}; it must be at least {CACHE_DISK_MIB_MIN}"
+            ));
+        }
+        let key = self.cache_disk_key_file.as_deref().map(read_secret).transpose()?;
+        Ok(Some(CacheDisk { path, mib: self.cache_disk_size, key }))
+    }
+
     /// The configuration with these settings of the engine.
     pub fn config_with(&self, engine: ServeConfig) -> Result<ServeConfig, String> {
         let n_predict = match self.n_predict {
@@ -341,6 +370,7 @@ impl ServeArgs {
                 .then(|| Duration::from_secs(self.request_timeout_s.into())),
             ctx_checkpoints: self.ctx_checkpoints,
             cache_ram: self.cache_ram,
+            cache_disk: self.cache_disk()?,
             cache_prompt: !self.no_cache_prompt,
             speculation: self.spec,
             guessing: Guessing {
@@ -450,4 +480,27 @@ fn random() -> Result<u64, String> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|error| format!("the kernel has no random numbers: {error}"))?;
     Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Fewest MiB of `--cache-disk-size`.
+const CACHE_DISK_MIB_MIN: usize = 64;
+
+/// Fewest and most bytes of the secret in `--cache-disk-key-file`.
+const SECRET_BYTES: std::ops::RangeInclusive<u64> = 16..=4096;
+
+/// Reads the secret of `--cache-disk-key-file`.
+fn read_secret(path: &Path) -> Result<Vec<u8>, String> {
+    let failed = |error| format!("--cache-disk-key-file {}: {error}", path.display());
+    let mut secret = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(SECRET_BYTES.end() + 1).read_to_end(&mut secret).map_err(failed)?;
+    let (least, most) = SECRET_BYTES.into_inner();
+    if !(least..=most).contains(&(secret.len() as u64)) {
+        let path = path.display();
+        return Err(format!(
+            "--cache-disk-key-file {path}: a secret has {least} to {most} bytes; `openssl rand -out \
+             FILE 32` makes one"
+        ));
+    }
+    Ok(secret)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::api::error::ApiError;
 use crate::api::logprobs::SpelledLogprobs;
 use crate::api::reply::{
-    Delta, FinishReason, Guessed, Ping, PromptProgress, Reply, Summary, Timings, Usage,
+    Delta, FinishReason, Guessed, Ping, PromptProgress, Reply, Restored, Summary, Timings, Usage,
 };
 use crate::api::stored::Stored;
 use crate::clock::Micros;
@@ -43,7 +43,7 @@ pub struct Exchange {
     /// Guessed tokens so far.
     pub guessed: Guessed,
     /// Cached tokens so far that came from the prefix store.
-    pub restored: u64,
+    pub restored: Restored,
     /// Late tokens so far.
     pub late: LateCount,
     /// The time of admission.
@@ -93,7 +93,7 @@ impl Exchange {
             unread_max: bytes + UNREAD_BYTES_MAX,
             usage: Usage { prompt_tokens, ..Usage::default() },
             guessed: Guessed::default(),
-            restored: 0,
+            restored: Restored::default(),
             late: LateCount::default(),
             admitted,
             started: None,

@@ -30,11 +30,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::error::ApiError;
+use crate::api::reply::Restored;
 use crate::clock::Micros;
 use crate::limits::{BATCHES, SAMPLES_MAX, SEQUENCES_MAX, SLOTS_MAX};
 use crate::metrics::{Counter, Finished, Metrics};
 use crate::model::vocab::Vocab;
 use crate::ring::FrontLink;
+use crate::ring::files::FileTask;
 use crate::ring::message::{Batch, MaskTask};
 use crate::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
 use crate::text::TextStream;
@@ -64,6 +66,10 @@ pub struct Engine {
     link: FrontLink<Batch>,
     /// The link to the mask lane.
     masks: FrontLink<MaskTask>,
+    /// The link to the disk lane, if there is one.
+    files: Option<FrontLink<FileTask>>,
+    /// The time at which the first sequence stops waiting for files.
+    files_until: Option<Micros>,
     /// The number of pieces that the mask lane had done at the last check, and the time for which
     /// it has had tasks and done no piece.
     mask_pieces: u64,
@@ -106,6 +112,8 @@ impl Engine {
             scheduler: Scheduler::new(capacity),
             link,
             masks,
+            files: None,
+            files_until: None,
             mask_pieces: 0,
             masks_rested: Duration::ZERO,
             spare: (0..BATCHES).map(|_| Box::default()).collect(),
@@ -123,6 +131,15 @@ impl Engine {
             busy_log: BusyLog::default(),
             metrics,
         }
+    }
+
+    /// Lets the engine use the files of the prefix store, with a link to the disk lane. Asks for the
+    /// list of them.
+    #[must_use]
+    pub fn with_files(mut self, files: FrontLink<FileTask>) -> Self {
+        self.files = Some(files);
+        self.send_files(Micros(0));
+        self
     }
 
     /// Learns from the steps that ran at the start, before the first job.
@@ -201,6 +218,7 @@ impl Engine {
             self.busy_log.note(self.scheduler.is_busy(), threads, slowdown, now);
         }
         self.receive_masks(now);
+        self.receive_files(now);
         self.expire(now);
         while self.pipeline.may_plan(self.scheduler.free_slots(), now) && !self.is_gathering(now) {
             let Some(mut batch) = self.spare.pop() else { break };
@@ -218,7 +236,28 @@ impl Engine {
         while let Some(task) = self.scheduler.next_mask() {
             assert!(self.masks.send(task).is_ok(), "the link holds every task");
         }
+        self.send_files(now);
         self.publish();
+    }
+
+    /// Takes the jobs that came back from the disk lane, and lets new sequences wait for files.
+    fn receive_files(&mut self, now: Micros) {
+        let Some(files) = &mut self.files else { return };
+        let is_late = self.files_until.is_some_and(|until| now >= until);
+        while let Some(task) = files.receive() {
+            self.scheduler.filed(*task, now);
+            self.nothing_to_plan = false;
+        }
+        self.nothing_to_plan &= !is_late;
+        self.files_until = self.scheduler.look_up(now);
+    }
+
+    /// Gives jobs to the disk lane.
+    fn send_files(&mut self, now: Micros) {
+        let Some(files) = &mut self.files else { return };
+        while let Some(task) = self.scheduler.next_file_task(now) {
+            assert!(files.send(Box::new(task)).is_ok(), "the link holds every job");
+        }
     }
 
     /// Forgets removed keys. Their requests that have not started end with an error, and running
@@ -256,7 +295,7 @@ impl Engine {
             (false, true) => self.pipeline.wake_at(),
             (false, false) => self.gathering.until(),
         };
-        [plan, self.next_deadline].into_iter().flatten().min()
+        [plan, self.next_deadline, self.files_until].into_iter().flatten().min()
     }
 
     /// Ends a request whose client has left.
@@ -265,9 +304,10 @@ impl Engine {
         self.publish();
     }
 
-    /// True if a batch or a mask has come back.
+    /// True if a batch, a mask or a job of the disk lane has come back.
     pub fn is_ready(&self) -> bool {
-        self.link.is_ready() || self.masks.is_ready()
+        let has_files = self.files.as_ref().is_some_and(FrontLink::is_ready);
+        self.link.is_ready() || self.masks.is_ready() || has_files
     }
 
     /// True when no sequence is live and no step is in flight.
@@ -465,13 +505,19 @@ impl Engine {
             // step, a sequence may restart with fewer cached tokens.
             let (before, restored_before) = (stream.times.cached, stream.times.restored);
             let scheduler = &self.scheduler;
-            let cached = (scheduler.cached_tokens(id) as u64, scheduler.restored_tokens(id) as u64);
+            let restored = Restored {
+                tokens: scheduler.restored_tokens(id) as u64,
+                fetched: scheduler.fetched_tokens(id) as u64,
+            };
+            let cached = (scheduler.cached_tokens(id) as u64, restored);
             stream.times.start(start.prompt_tokens, cached, metrics, now);
             stream.slot = start.owner.slot;
             if stream.counts_prompt {
                 let usage = &mut exchange.usage;
                 usage.cached_tokens = usage.cached_tokens - before + stream.times.cached;
-                exchange.restored = exchange.restored - restored_before + stream.times.restored;
+                let (all, now) = (&mut exchange.restored, stream.times.restored);
+                all.tokens = all.tokens - restored_before.tokens + now.tokens;
+                all.fetched = all.fetched - restored_before.fetched + now.fetched;
             }
         }
     }
@@ -494,6 +540,7 @@ impl Engine {
         metrics.prefilled_tokens.advance_to(tally.prefilled_tokens);
         metrics.evicted_tokens.advance_to(tally.evicted_tokens);
         metrics.restored_tokens.advance_to(tally.restored_tokens);
+        metrics.fetched_tokens.advance_to(tally.fetched_tokens);
         metrics.store_pages.set(self.scheduler.pages() as u64);
         metrics.checkpoints.set(self.scheduler.checkpoints() as u64);
         metrics.checkpoint_starts.advance_to(tally.states_restored);

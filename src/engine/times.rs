@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::late::{Late, Mark};
-use crate::api::reply::Usage;
+use crate::api::reply::{Restored, Usage};
 use crate::clock::Micros;
 use crate::metrics::{Cause, Counter, FrontMetrics};
 
@@ -27,7 +27,7 @@ pub(super) struct Times {
     /// Tokens of the prompt found in the KV cache.
     pub cached: u64,
     /// Those of them that came from the prefix store.
-    pub restored: u64,
+    pub restored: Restored,
     generated: u64,
 }
 
@@ -43,7 +43,7 @@ impl Times {
             restarted: None,
             prompt_tokens: 0,
             cached: 0,
-            restored: 0,
+            restored: Restored::default(),
             generated: 0,
         }
     }
@@ -53,7 +53,7 @@ impl Times {
     pub fn start(
         &mut self,
         prompt_tokens: u32,
-        (cached, restored): (u64, u64),
+        (cached, restored): (u64, Restored),
         metrics: &FrontMetrics,
         now: Micros,
     ) {

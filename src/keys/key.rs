@@ -1,5 +1,7 @@
 //! An API key.
 
+use ring::digest::{SHA256, digest};
+
 use crate::limits::PRIORITY_MAX;
 
 /// An API key.
@@ -30,6 +32,19 @@ impl ApiKey {
             (None, None) => self.secret == other.secret,
             _ => false,
         }
+    }
+}
+
+impl ApiKey {
+    /// A number of the tenant that is the same in every process. It shows nothing of the secret.
+    pub fn tenant(&self) -> u128 {
+        let (kind, text) = match &self.name {
+            Some(name) => ("name", name),
+            None => ("secret", &self.secret),
+        };
+        let digest = digest(&SHA256, format!("corelane tenant {kind} {text}").as_bytes());
+        let (first, _) = digest.as_ref().split_first_chunk().expect("more than 16 bytes");
+        u128::from_le_bytes(*first)
     }
 }
 
@@ -71,6 +86,15 @@ impl std::str::FromStr for ApiKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tenant_is_its_name_or_else_its_secret() {
+        let tenant = |text: &str| text.parse::<ApiKey>().unwrap().tenant();
+        assert_eq!(tenant("a:one"), tenant("a:two:3"));
+        assert_ne!(tenant("a:one"), tenant("b:one"));
+        assert_eq!(ApiKey::plain("one").tenant(), ApiKey::plain("one").tenant());
+        assert_ne!(ApiKey::plain("a").tenant(), tenant("a:a"));
+    }
 
     #[test]
     fn a_key_is_its_name_its_secret_its_weight_and_its_priority() {

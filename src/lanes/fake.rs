@@ -43,6 +43,6 @@ impl Server {
             })
         };
         let vocab = Arc::new(Vocab::of_fake());
-        self.serve(vocab, info, sizes, make, None)
+        self.serve(vocab, info, sizes, None, make, None)
     }
 }

@@ -6,6 +6,7 @@
 
 mod context;
 mod decode;
+mod disk;
 mod draft;
 mod embed;
 mod fake;
@@ -44,6 +45,7 @@ use crate::api::route;
 use crate::chat::chosen;
 use crate::config::ServeConfig;
 use crate::decode::{DecodeLane, mask_lane};
+use crate::disk::Folder;
 use crate::limits::{
     LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, RESPONSES_SHARE, RING_CAPACITY,
 };
@@ -56,7 +58,7 @@ use crate::model::vocab::Vocab;
 use crate::placement::{BESIDE_STREAMS, yield_to_others};
 use crate::prepare::ServedModel;
 use crate::ring::bell::SocketBell;
-use crate::scheduler::{Capacity, States};
+use crate::scheduler::{Capacity, FileSizes, States};
 use crate::server::listener::Address;
 use crate::server::{Control, FrontLinks, ServiceParts, kernel, listener};
 use crate::types::ModelInfo;
@@ -215,8 +217,9 @@ impl Server {
             states: checkpoints,
             state_bytes: footprint.state,
         };
+        let folder = disk::open_folder(&self.config, &loaded.info, self.path.as_deref(), kept)?;
         let sizes = Sizes { context_tokens, sequence_tokens, states, rollback, pages, kept };
-        self.serve(vocab, info, sizes, make_models, embedder)
+        self.serve(vocab, info, sizes, folder, make_models, embedder)
     }
 
     /// What llama.cpp writes for a sequence, if that is ever needed.
@@ -240,6 +243,7 @@ impl Server {
         vocab: Arc<Vocab>,
         info: ModelInfo,
         sizes: Sizes,
+        folder: Option<(Folder, FileSizes)>,
         make_models: impl FnOnce() -> Result<Models<B>, String> + Send + 'static,
         embedder: Option<NewEmbedder>,
     ) -> Result<Arc<ServedModel>, String> {
@@ -249,8 +253,16 @@ impl Server {
         let store_bytes = kept.pages as u64 * kept.page_bytes as u64;
         let kept = Arc::new(Kept::new(kept)?);
         let capacity = capacity(config, context_tokens, sequence_tokens);
-        let capacity = Capacity { states, pages, ..capacity };
+        let files = folder.as_ref().map(|(_, sizes)| *sizes);
+        let capacity = Capacity { states, pages, files, ..capacity };
         let guessing = guessing(config, &info, rollback);
+        let mut files = None;
+        if let Some((folder, _)) = folder {
+            let (metrics, bell) = (self.metrics.clone(), self.control.bell.clone());
+            let (link, thread) = disk::start_disk(folder, kept.clone(), metrics, bell)?;
+            files = Some(link);
+            self.others.push(thread);
+        }
         let (front_link, decode_link) =
             ring::link(RING_CAPACITY, self.control.bell.clone(), spin(config));
         let end_tokens: Box<[_]> = vocab.end_tokens().into();
@@ -312,7 +324,7 @@ impl Server {
         let workers = workers.start(embedder.map(|(_, make)| make))?;
         self.metrics.set_model(&model.name, model.info.kernels.name);
         let decode = front_link;
-        let parts = ServiceParts { model: model.clone(), capacity, decode, masks, workers };
+        let parts = ServiceParts { model: model.clone(), capacity, decode, masks, files, workers };
         assert!(self.ready.push(parts).is_ok(), "a server loads one model");
         self.control.bell.ring();
         // Return only when requests are served, so that the caller's first request is not answered

@@ -1,7 +1,7 @@
 //! Chooses the size of the prefix store.
 
 use crate::config::ServeConfig;
-use crate::limits::{PAGES_MAX, SLOTS_MAX};
+use crate::limits::{PAGE_TOKENS_MAX, PAGES_MAX, SLOTS_MAX};
 use crate::memory::gib;
 use crate::model::footprint::Footprint;
 use crate::scheduler::Pages;
@@ -11,7 +11,7 @@ use crate::types::FlashAttention;
 const PAGE_BYTES: usize = 4 << 20;
 
 /// Fewest and most tokens of a page.
-const PAGE_TOKENS: (usize, usize) = (32, 256);
+const PAGE_TOKENS: (usize, usize) = (32, PAGE_TOKENS_MAX);
 
 /// Most bytes of the store, without `--cache-ram`.
 const STORE_BYTES: u64 = 8 << 30;

@@ -94,6 +94,7 @@ pub fn capacity(config: &ServeConfig, context_tokens: u32, sequence_tokens: u32)
         reuse: config.cache_prompt,
         states: None,
         pages: Pages::default(),
+        files: None,
         own_cells: !config.cache.unified,
         looks_up: config.speculation.looks_up(),
         drafts: config.speculation.drafts() && config.model_draft.is_some(),

@@ -84,6 +84,11 @@ impl PageNote {
         &self.tokens[..self.count]
     }
 
+    /// Most tokens of the page.
+    pub fn tokens_max(&self) -> usize {
+        self.tokens.len()
+    }
+
     /// The bytes of its cells.
     pub fn length(&self) -> usize {
         self.length

@@ -56,6 +56,8 @@ pub struct FrontMetrics {
     pub evicted_tokens: Counter,
     /// Prompt tokens found in the prefix store.
     pub restored_tokens: Counter,
+    /// Those of them that were read from files.
+    pub fetched_tokens: Counter,
     /// Pages of the prefix store in use.
     pub store_pages: Gauge,
     /// Saved recurrent states.
@@ -156,6 +158,7 @@ impl FrontMetrics {
             prefilled_tokens: Counter::default(),
             evicted_tokens: Counter::default(),
             restored_tokens: Counter::default(),
+            fetched_tokens: Counter::default(),
             store_pages: Gauge::default(),
             checkpoints: Gauge::default(),
             checkpoint_starts: Counter::default(),

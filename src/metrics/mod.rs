@@ -59,6 +59,8 @@ pub struct Metrics {
     pub masks: WorkerMetrics,
     /// Written by the lane that sends spans.
     pub spans: SpanMetrics,
+    /// Written by the disk lane.
+    pub disk: DiskMetrics,
     /// Pieces of work that the mask lane has done: masks, and parts of tasks that take in many
     /// tokens.
     pub mask_pieces: Counter,
@@ -84,6 +86,20 @@ pub struct SpanMetrics {
     pub failed: Counter,
 }
 
+/// The metrics of the disk lane.
+#[derive(Debug, Default)]
+#[repr(align(128))] // two cache lines: processors fetch them in pairs
+pub struct DiskMetrics {
+    /// The bytes of this model's files.
+    pub bytes: Gauge,
+    /// Bytes of files written.
+    pub written: Counter,
+    /// Bytes of cells and states read.
+    pub read: Counter,
+    /// Files that could not be written or used.
+    pub failures: Counter,
+}
+
 impl Default for WorkerMetrics {
     fn default() -> Self {
         Self { time_us: Histogram::new(&bounds::PREPARE_US) }
@@ -103,6 +119,7 @@ impl Metrics {
             trial: WorkerMetrics::default(),
             masks: WorkerMetrics::default(),
             spans: SpanMetrics::default(),
+            disk: DiskMetrics::default(),
             mask_pieces: Counter::default(),
             model: OnceLock::new(),
             log_lines_lost: OnceLock::new(),

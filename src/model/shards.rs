@@ -41,7 +41,7 @@ pub(super) fn tensors(path: &Path) -> impl Iterator<Item = TensorInfo> {
 }
 
 /// A model's other files, whether they exist or not.
-pub(super) fn others(path: &Path) -> Vec<PathBuf> {
+pub fn others(path: &Path) -> Vec<PathBuf> {
     let parts = || {
         let (first, count) = path.to_str()?.strip_suffix(".gguf")?.rsplit_once("-of-")?;
         Some((first.strip_suffix("-00001")?, count, count.parse::<u16>().ok()?))

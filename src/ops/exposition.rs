@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 use super::writer::{Label, MICROS, MetricsWriter, ONE};
 use crate::limits::GUESSES_MAX;
 use crate::metrics::{
-    Cause, Counter, FrontMetrics, Metrics, REASONS, ROW_CLASSES, ServerState, reason,
+    Cause, Counter, DiskMetrics, FrontMetrics, Metrics, REASONS, ROW_CLASSES, ServerState, reason,
 };
 use crate::pressure;
 
@@ -49,6 +49,7 @@ impl Collector for Exposition {
         page.llama(metrics)?;
         page.server(metrics)?;
         page.front(&metrics.front)?;
+        page.disk(&metrics.disk)?;
         page.decode(metrics)?;
         for (name, help, lane) in [
             (
@@ -317,6 +318,30 @@ impl MetricsWriter<'_> {
         Ok(())
     }
 
+    fn disk(&mut self, disk: &DiskMetrics) -> fmt::Result {
+        self.gauge(
+            "corelane_prefix_store_file_bytes",
+            "Bytes of this model's files of the prefix store.",
+            &[],
+            disk.bytes.get(),
+        )?;
+        self.counter(
+            "corelane_prefix_store_bytes_written",
+            "Bytes written to files of the prefix store.",
+            disk.written.get(),
+        )?;
+        self.counter(
+            "corelane_prefix_store_bytes_read",
+            "Bytes read from files of the prefix store.",
+            disk.read.get(),
+        )?;
+        self.counter(
+            "corelane_prefix_store_file_errors",
+            "Files of the prefix store that could not be written or used.",
+            disk.failures.get(),
+        )
+    }
+
     fn front(&mut self, front: &FrontMetrics) -> fmt::Result {
         self.gauge(
             "corelane_connections",
@@ -416,6 +441,11 @@ impl MetricsWriter<'_> {
             "corelane_prefix_store_tokens_restored",
             "Prompt tokens found in the prefix store.",
             front.restored_tokens.get(),
+        )?;
+        self.counter(
+            "corelane_prefix_store_tokens_read",
+            "Prompt tokens found in the prefix store's files.",
+            front.fetched_tokens.get(),
         )?;
         self.gauge(
             "corelane_checkpoints",

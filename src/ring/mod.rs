@@ -12,6 +12,7 @@
 //! **Invariant:** a push never waits, because both rings have room for every item in flight.
 
 pub mod bell;
+pub mod files;
 mod link;
 pub mod message;
 mod sync;

@@ -8,6 +8,8 @@ use std::time::Duration;
 use super::capacity::Capacity;
 use super::cells::Cells;
 use super::cost::StepCost;
+use super::disk::{self, Disk};
+use super::files::Files;
 use super::luck::Luck;
 use super::masks::Masks;
 use super::sequence::{Sequences, Stage};
@@ -31,6 +33,8 @@ pub(super) struct Books {
     /// The prompt rows that each key got. Keys take turns by them ([`super::prefill`]).
     pub prompt_turns: Turns,
     pub store: Store,
+    /// The files of the store, if it has any.
+    pub disk: Option<Disk>,
     pub cost: StepCost,
     pub masks: Masks,
     pub waiting: Vec<SequenceId>, // capacity SEQUENCES_MAX, in no order
@@ -76,7 +80,9 @@ impl Books {
             ),
             shares: Shares::new(&capacity.weights, capacity.queue_sequences, capacity.queue_tokens),
             prompt_turns: Turns::new(&capacity.weights),
-            store: Store::new(capacity.pages.count, capacity.pages.tokens),
+            store: Store::new(capacity.pages.count, capacity.pages.tokens)
+                .with_names(capacity.files.map(|sizes| sizes.seed)),
+            disk: capacity.files.map(|sizes| Disk::new(Files::new(sizes))),
             cost: StepCost::new(capacity.is_ragged()),
             masks: Masks::new(capacity.weights.len()),
             waiting: Vec::with_capacity(SEQUENCES_MAX),
@@ -223,6 +229,7 @@ impl Books {
         // Its state comes with the last page.
         let lacks_state = self.capacity.states.is_some() && self.sequences.get(id).loads.is_some();
         self.drop_loads(id);
+        disk::end_fetch(self, id);
         let mut sequence = self.sequences.remove(id);
         match sequence.state {
             Stage::Waiting => {

@@ -25,6 +25,8 @@ pub struct Capacity {
     pub states: Option<States>,
     /// The pages of the prefix store. It needs one KV cache for all slots.
     pub pages: Pages,
+    /// The files of the prefix store, if it has any.
+    pub files: Option<FileSizes>,
     /// Each slot has a KV cache of its own, an equal share of the cells. Otherwise all slots share
     /// one.
     pub own_cells: bool,
@@ -43,6 +45,19 @@ pub struct Pages {
     pub count: usize,
     /// Most tokens of a page.
     pub tokens: usize,
+}
+
+/// The sizes of the prefix store's files, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSizes {
+    /// Most bytes of all files.
+    pub bytes_max: u64,
+    /// Most bytes of a page's file.
+    pub page_bytes: u64,
+    /// The bytes of a recurrent state's file.
+    pub state_bytes: u64,
+    /// What makes the names of texts differ from those of a server with another key.
+    pub seed: [u8; 32],
 }
 
 /// How recurrent states are saved. A state stands behind the last token of its slot and cannot go

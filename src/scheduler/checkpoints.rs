@@ -33,7 +33,23 @@ struct Saved {
     saved: u64,
     /// The last step that saved it or started from it.
     used: u64,
+    /// It was saved.
+    is_made: bool,
+    /// Jobs of the disk lane that use it.
+    jobs: usize,
 }
+
+/// A state with nothing set.
+const NEW: Saved = Saved {
+    position: 0,
+    users: 0,
+    saves: 0,
+    serial: 0,
+    saved: 0,
+    used: 0,
+    is_made: false,
+    jobs: 0,
+};
 
 impl Checkpoints {
     /// Room for `count` checkpoints.
@@ -76,27 +92,64 @@ impl Checkpoints {
     /// `None` if all places have checkpoints that are worth more.
     pub fn save(&mut self, slot: SlotId, tokens: usize, step: u64) -> Option<CheckpointId> {
         let saves = tokens - self.find(slot, tokens).map_or(0, |(_, position)| position);
-        let id = match self.saved.iter().position(Option::is_none) {
-            Some(index) => CheckpointId(index as u16), // at most CHECKPOINTS_MAX
-            None => {
-                let (id, worth) = self.least(step)?;
-                if worth > worth_of(saves, 0) {
-                    return None;
-                }
-                self.slots.iter_mut().for_each(|of_slot| of_slot.retain(|other| *other != id));
-                id
-            }
-        };
-        self.saves += 1;
-        self.saved[id.index()] = Some(Saved {
-            position: tokens,
-            users: 1,
-            saves,
-            serial: self.saves,
-            saved: step,
-            used: step,
-        });
+        let id = self.place(saves, step)?;
+        self.put(id, Saved { position: tokens, users: 1, saves, saved: step, used: step, ..NEW });
         self.slots[slot.index()].push(id);
+        Some(id)
+    }
+
+    /// Takes a place for a state behind `tokens` tokens that is to be read from a file. `None` if
+    /// all places have checkpoints that are worth more.
+    pub fn reserve(&mut self, tokens: usize, step: u64) -> Option<CheckpointId> {
+        let id = self.place(tokens, step)?;
+        let saved = Saved { position: tokens, saves: tokens, used: step, jobs: 1, ..NEW };
+        self.put(id, saved);
+        Some(id)
+    }
+
+    /// Notes that a state was saved, or read from a file.
+    pub fn arrive(&mut self, id: CheckpointId) {
+        self.get_mut(id).is_made = true;
+    }
+
+    /// Notes that step `step` has saved a state.
+    pub fn made(&mut self, id: CheckpointId, step: u64) {
+        if let Some(saved) = &mut self.saved[id.index()] {
+            saved.is_made |= saved.saved == step;
+        }
+    }
+
+    /// Whether a state is saved, and no step in flight still has to do that.
+    pub fn is_made(&self, id: CheckpointId) -> bool {
+        self.get(id).is_made
+    }
+
+    /// Keeps a state while the disk lane uses it.
+    pub fn pin(&mut self, id: CheckpointId) {
+        self.get_mut(id).jobs += 1;
+    }
+
+    /// Undoes [`Checkpoints::pin`] and [`Checkpoints::reserve`].
+    pub fn unpin(&mut self, id: CheckpointId) {
+        self.get_mut(id).jobs -= 1;
+        self.drop_unused(id);
+    }
+
+    fn put(&mut self, id: CheckpointId, saved: Saved) {
+        self.saves += 1;
+        self.saved[id.index()] = Some(Saved { serial: self.saves, ..saved });
+    }
+
+    /// Finds a place for a state that saves `saves` tokens.
+    fn place(&mut self, saves: usize, step: u64) -> Option<CheckpointId> {
+        if let Some(index) = self.saved.iter().position(Option::is_none) {
+            return Some(CheckpointId(index as u16)); // at most CHECKPOINTS_MAX
+        }
+        let (id, worth) = self.least(step)?;
+        if worth > worth_of(saves, 0) {
+            return None;
+        }
+        self.slots.iter_mut().for_each(|of_slot| of_slot.retain(|other| *other != id));
         Some(id)
     }
 
@@ -104,7 +157,8 @@ impl Checkpoints {
     fn least(&self, step: u64) -> Option<(CheckpointId, f64)> {
         let saved = self.saved.iter().enumerate();
         let saved = saved.filter_map(|(index, saved)| Some((index, saved.as_ref()?)));
-        let all = saved.filter(|(_, saved)| saved.used < step).map(|(index, saved)| {
+        let may_go = |saved: &Saved| saved.used < step && saved.jobs == 0;
+        let all = saved.filter(|(_, saved)| may_go(saved)).map(|(index, saved)| {
             let worth = worth_of(saved.saves, step - saved.used);
             (CheckpointId(index as u16), worth) // at most CHECKPOINTS_MAX
         });
@@ -138,9 +192,13 @@ impl Checkpoints {
 
     /// One user less. A checkpoint without users is dropped.
     fn leave(&mut self, id: CheckpointId) {
-        let saved = self.get_mut(id);
-        saved.users -= 1;
-        if saved.users == 0 {
+        self.get_mut(id).users -= 1;
+        self.drop_unused(id);
+    }
+
+    fn drop_unused(&mut self, id: CheckpointId) {
+        let saved = self.get(id);
+        if saved.users == 0 && saved.jobs == 0 {
             self.saved[id.index()] = None;
         }
     }

@@ -20,6 +20,10 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
         books.page_took = Some(took);
     }
     books.tally.stored_pages += stored as u64;
+    if let Some(disk) = &mut books.disk {
+        let made = batch.stores.iter().filter(|store| store.is_made);
+        made.for_each(|store| disk.note(store.page, books.capacity.pages.count));
+    }
     for store in batch.stores.iter().filter(|store| !store.is_made) {
         books.store.lose(store.page, batch.step, &mut books.cells.checkpoints);
         books.slots.clean(store.slot); // what is not there cannot be stored
@@ -30,7 +34,9 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
     }
     for save in &batch.saves {
         books.tally.states_saved += u64::from(save.is_made);
-        if !save.is_made {
+        if save.is_made {
+            books.cells.checkpoints.made(save.checkpoint, batch.step);
+        } else {
             books.cells.checkpoints.lose(save.checkpoint, batch.step);
         }
     }

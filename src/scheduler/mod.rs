@@ -22,7 +22,9 @@ mod constrained;
 pub mod cost;
 mod curve;
 mod decode;
+mod disk;
 mod event;
+mod files;
 mod guesses;
 mod luck;
 mod masks;
@@ -43,11 +45,13 @@ mod times;
 pub mod tuning;
 mod view;
 
+use crate::clock::Micros;
+use crate::ring::files::FileTask;
 use crate::ring::message::{Batch, MaskTask};
 pub use crate::types::SequenceId;
 use crate::types::{Calibration, KeyId};
 use books::Books;
-pub use capacity::{Capacity, Pages, Refusal, States};
+pub use capacity::{Capacity, FileSizes, Pages, Refusal, States};
 pub use event::{Event, Finish};
 pub use sequence::NewSequence;
 pub use tally::{Phase, SlotView, Tally};
@@ -131,6 +135,24 @@ impl Scheduler {
     /// state of its constraint holds.
     pub fn masked(&mut self, task: Box<MaskTask>) -> Option<(SequenceId, u32)> {
         constrained::masked(&mut self.books, task)
+    }
+
+    /// Lets sequences that have just come wait for files of the prefix store, if that saves them
+    /// time, and ends the waits that have taken too long. Returns the time at which the next one
+    /// does.
+    pub fn look_up(&mut self, now: Micros) -> Option<Micros> {
+        disk::look_up(&mut self.books, now);
+        disk::next_end(&self.books)
+    }
+
+    /// The next job for the disk lane, if there is one and the lane has room for it.
+    pub fn next_file_task(&mut self, now: Micros) -> Option<FileTask> {
+        disk::next_task(&mut self.books, now)
+    }
+
+    /// Takes a job that came back from the disk lane.
+    pub fn filed(&mut self, task: FileTask, now: Micros) {
+        disk::done(&mut self.books, task, now);
     }
 
     /// Ends a sequence on behalf of the caller. Does nothing if it has ended already.

@@ -70,6 +70,9 @@ pub(super) fn begin(books: &mut Books, id: SequenceId, loads: Loads) {
     let before = sequence.cached;
     sequence.cached = loads.tokens.min(sequence.prompt_tokens);
     sequence.restored = sequence.cached - before;
+    sequence.fetched = sequence.fetch.as_ref().map_or(0, |fetch| fetch.tokens);
+    sequence.fetched = sequence.fetched.min(sequence.restored);
+    books.tally.fetched_tokens += sequence.fetched as u64;
     sequence.loads = Some(loads);
     books.tally.cached_tokens += more as u64;
     books.tally.restored_tokens += more as u64;
@@ -223,6 +226,13 @@ fn attach_states(books: &mut Books, dirty: Dirty, end: usize) {
         let new: Vec<_> = states.filter(|id| !known.contains(id)).collect();
         for state in new {
             books.store.attach(*page, state, checkpoints);
+        }
+        // Files that are used stay; those that have gone are written again.
+        if let Some(disk) = &mut books.disk
+            && let Some(file) = books.store.file_of(*page)
+        {
+            disk.files.touch(file);
+            disk.note(*page, books.capacity.pages.count);
         }
     }
 }

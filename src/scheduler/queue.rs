@@ -6,7 +6,7 @@ use super::sequence::Sequence;
 use super::{pressure, reuse};
 use crate::types::SequenceId;
 
-/// The index of the first waiting sequence for which `may_start` holds.
+/// The index of the first waiting sequence that waits for no files and for which `may_start` holds.
 pub(super) fn first_waiting(books: &Books, may_start: impl Fn(&Sequence) -> bool) -> Option<usize> {
     let order = |id: &SequenceId| {
         let sequence = books.sequences.get(*id);
@@ -15,8 +15,10 @@ pub(super) fn first_waiting(books: &Books, may_start: impl Fn(&Sequence) -> bool
     let smaller = |a: &(i32, f64, u64), b: &(i32, f64, u64)| {
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
     };
+    let waits = |sequence: &Sequence| sequence.fetch.as_ref().is_some_and(|fetch| !fetch.is_over);
+    let is_meant = |sequence: &Sequence| !waits(sequence) && may_start(sequence);
     (0..books.waiting.len())
-        .filter(|index| may_start(books.sequences.get(books.waiting[*index])))
+        .filter(|index| is_meant(books.sequences.get(books.waiting[*index])))
         .min_by(|a, b| smaller(&order(&books.waiting[*a]), &order(&books.waiting[*b])))
 }
 

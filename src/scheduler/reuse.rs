@@ -132,7 +132,7 @@ pub(super) fn start_running(
     sequence.state = Stage::Running(owner);
     sequence.planned = tokens;
     sequence.cached = tokens.min(sequence.prompt_tokens);
-    sequence.restored = 0;
+    (sequence.restored, sequence.fetched) = (0, 0);
     books.tally.cached_tokens += tokens as u64;
     sequence.push_start(batch, slot, tokens, checkpoint);
     if let Some(checkpoint) = checkpoint {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::disk::Fetch;
 use super::luck::Luck;
 use super::masks::MaskSource;
 use super::tuning::{MAKE_WAY_SHARE, PROMISED_CELLS_MAX, PROMISED_SHARE, SHARED_STOPS_MAX};
@@ -107,6 +108,12 @@ pub(super) struct Sequence {
     pub loads: Option<Loads>,
     /// The KV cache had no room for its pages of the prefix store.
     pub avoids_store: bool,
+    /// The files that it waits for.
+    pub fetch: Option<Fetch>,
+    /// The files were looked through for it.
+    pub looked_up: bool,
+    /// Tokens of its prompt that came from files; [`Sequence::restored`] has them, too.
+    pub fetched: usize,
     /// The numbers of first tokens that other sequences share.
     pub shared: heapless::Vec<u32, SHARED_STOPS_MAX>,
 }
@@ -155,6 +162,7 @@ impl Sequence {
         let lost = self.cached.saturating_sub(self.planned);
         self.cached -= lost;
         self.restored = self.restored.saturating_sub(lost); // the last ones came from the store
+        self.fetched = self.fetched.min(self.restored);
     }
 
     /// The KV cells of its planned rows, and of the guesses in flight.
@@ -306,6 +314,9 @@ impl Sequences {
             masks: MaskSource::DecodeLane { us: 0 },
             loads: None,
             avoids_store: false,
+            fetch: None,
+            looked_up: false,
+            fetched: 0,
             shared: heapless::Vec::new(),
         });
         self.admitted += 1;

@@ -8,7 +8,8 @@
 //! [`super::moves`] copies texts into the store before they are evicted from the KV cache, and back.
 
 use super::checkpoints::Checkpoints;
-use crate::types::{CacheScope, CheckpointId, KeyId, PageId, TokenId};
+use super::files;
+use crate::types::{CacheScope, CheckpointId, FileId, KeyId, PageId, TokenId};
 
 /// See the module's description.
 pub(super) struct Store {
@@ -18,6 +19,8 @@ pub(super) struct Store {
     roots: Vec<PageId>,
     /// Most tokens of a page.
     page_tokens: usize,
+    /// What the names of texts begin with, if texts have names.
+    seed: Option<[u8; 32]>,
 }
 
 struct Page {
@@ -34,8 +37,13 @@ struct Page {
     used: u64,
     /// Sequences that will load it.
     pins: u32,
-    /// It has no cells, because the step that should have stored it failed.
+    /// It has no cells, because the step that should have stored it failed, or because it is being
+    /// read.
     is_lost: bool,
+    /// It is being read from a file.
+    is_coming: bool,
+    /// The name of its text up to its end, if texts have names.
+    file: Option<FileId>,
 }
 
 /// A beginning of a text that the store holds.
@@ -51,9 +59,9 @@ pub(super) struct Stored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
     /// The page before it.
-    parent: Option<PageId>,
+    pub parent: Option<PageId>,
     /// A shorter last page that the new one replaces.
-    shorter: Option<PageId>,
+    pub shorter: Option<PageId>,
     /// The first token of the part, and the first one behind it.
     pub from: usize,
     pub to: usize,
@@ -63,7 +71,13 @@ impl Store {
     /// Room for `count` pages of `page_tokens` tokens.
     pub fn new(count: usize, page_tokens: usize) -> Self {
         let free = (0..count as u32).rev().map(PageId).collect(); // at most PAGES_MAX
-        Self { pages: (0..count).map(|_| None).collect(), free, roots: Vec::new(), page_tokens }
+        let (pages, roots) = ((0..count).map(|_| None).collect(), Vec::new());
+        Self { pages, free, roots, page_tokens, seed: None }
+    }
+
+    /// Gives texts names that begin with `seed`.
+    pub fn with_names(self, seed: Option<[u8; 32]>) -> Self {
+        Self { seed, ..self }
     }
 
     /// Whether there is a store.
@@ -108,10 +122,30 @@ impl Store {
         parent: Option<PageId>,
         wanted: &[TokenId],
     ) -> Option<(PageId, usize)> {
+        self.best(scope, parent, wanted, |page| !page.is_lost)
+    }
+
+    /// The same, also among pages that are being read.
+    pub fn next_coming(
+        &self,
+        scope: CacheScope,
+        parent: Option<PageId>,
+        wanted: &[TokenId],
+    ) -> Option<(PageId, usize)> {
+        self.best(scope, parent, wanted, |page| !page.is_lost || page.is_coming)
+    }
+
+    fn best(
+        &self,
+        scope: CacheScope,
+        parent: Option<PageId>,
+        wanted: &[TokenId],
+        is_meant: impl Fn(&Page) -> bool,
+    ) -> Option<(PageId, usize)> {
         let pages = parent.map_or(&self.roots, |parent| &self.get(parent).children);
         let same = |page: &PageId| {
             let page = self.get(*page);
-            if page.scope != scope || page.is_lost {
+            if page.scope != scope || !is_meant(page) {
                 return 0;
             }
             page.tokens.iter().zip(wanted).take_while(|(a, b)| a == b).count()
@@ -197,22 +231,71 @@ impl Store {
             self.remove(oldest, checkpoints);
         }
         let id = self.free.pop()?;
+        let tokens = &text[from..to];
+        let file = self.seed.map(|seed| {
+            let before = parent.and_then(|parent| self.get(parent).file);
+            files::behind(before.unwrap_or_else(|| files::root(&seed, scope)), tokens)
+        });
         self.pages[id.index()] = Some(Page {
             scope,
             parent,
             children: Vec::new(),
-            tokens: text[from..to].into(),
+            tokens: tokens.into(),
             checkpoints: Vec::new(),
             stored: step,
             used: step,
             pins: 0,
             is_lost: false,
+            is_coming: false,
+            file,
         });
         match parent {
             Some(parent) => self.get_mut(parent).children.push(id),
             None => self.roots.push(id),
         }
         Some(id)
+    }
+
+    /// Notes that a page that was just added is to be read from a file.
+    pub fn expect(&mut self, id: PageId) {
+        let page = self.get_mut(id);
+        (page.is_lost, page.is_coming, page.stored) = (true, true, 0);
+    }
+
+    /// Notes that a page was read from a file, or that it could not be read.
+    pub fn arrive(&mut self, id: PageId, is_read: bool) {
+        let page = self.get_mut(id);
+        (page.is_lost, page.is_coming) = (!is_read, false);
+    }
+
+    /// Whether a page is being read from a file.
+    pub fn is_coming(&self, page: PageId) -> bool {
+        self.get(page).is_coming
+    }
+
+    /// The name of a page's text, if it is in use and texts have names.
+    pub fn file_of(&self, page: PageId) -> Option<FileId> {
+        self.pages[page.index()].as_ref()?.file
+    }
+
+    /// Whether a page is in use and has cells.
+    pub fn has_cells(&self, page: PageId) -> bool {
+        self.pages[page.index()].as_ref().is_some_and(|page| !page.is_lost)
+    }
+
+    /// The page before a page.
+    pub fn parent_of(&self, page: PageId) -> Option<PageId> {
+        self.get(page).parent
+    }
+
+    /// Who may use a page.
+    pub fn scope_of(&self, page: PageId) -> CacheScope {
+        self.get(page).scope
+    }
+
+    /// The tokens in a page.
+    pub fn tokens_in(&self, page: PageId) -> &[TokenId] {
+        &self.get(page).tokens
     }
 
     /// Notes that a saved state stands behind a token of a page.
@@ -322,7 +405,8 @@ impl Store {
 mod tests {
     use super::*;
 
-    const SCOPE: CacheScope = CacheScope { key: KeyId { place: 0, generation: 0 }, salt: 0 };
+    const SCOPE: CacheScope =
+        CacheScope { key: KeyId { place: 0, generation: 0 }, salt: 0, tenant: 0 };
 
     fn keep(store: &mut Store, text: &[TokenId], step: u64) -> Vec<(usize, usize)> {
         let mut none = Checkpoints::new(0, 1);

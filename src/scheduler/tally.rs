@@ -11,6 +11,8 @@ pub struct Tally {
     pub prefilled_tokens: u64,
     /// Prompt tokens found in the prefix store; [`Tally::cached_tokens`] has them, too.
     pub restored_tokens: u64,
+    /// Those of them that were read from files.
+    pub fetched_tokens: u64,
     /// Pages that were copied into the prefix store.
     pub stored_pages: u64,
     /// Recurrent states that were saved.

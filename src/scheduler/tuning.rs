@@ -77,6 +77,21 @@ pub const STORES_TIME: Duration = Duration::from_millis(4);
 /// longer.
 pub const STORES_PART: f64 = 0.05;
 
+// The files of the prefix store ([`super::disk`])
+
+/// A sequence waits for files for this long if it is not known how long computing would take.
+pub const FETCH_TIME: Duration = Duration::from_secs(2);
+
+/// A sequence waits for files at least this long. Reading a few tokens must not be given up before
+/// the disk lane has woken.
+pub const FETCH_TIME_MIN: Duration = Duration::from_millis(5);
+
+/// The part of the pages in memory that waiting sequences may keep for what they read.
+pub const FETCHED_PART: f64 = 0.5;
+
+/// After a write that the system refused, nothing is written for this long.
+pub const FILES_PAUSE: Duration = Duration::from_secs(10);
+
 // Saved recurrent states
 
 /// Fewest tokens that a saved state must save. For the shape of Qwen3.5-0.8B, a state takes as long

@@ -63,6 +63,7 @@ impl Scheduler {
         assert_eq!(self.books.shares.tokens.held(), tokens);
         self.books.cells.check();
         self.books.store.check();
+        self.books.disk.iter().for_each(|disk| disk.files.check());
         let masks = self.books.held.iter().map(|id| &self.books.sequences.get(*id).masks);
         let own =
             masks.filter(|m| matches!(m, MaskSource::Unasked(Some(_)) | MaskSource::Ready(_)));
@@ -123,6 +124,11 @@ impl Scheduler {
     /// Those of them that came from the prefix store.
     pub fn restored_tokens(&self, id: SequenceId) -> usize {
         self.books.sequences.get(id).restored
+    }
+
+    /// Those of them that were read from files.
+    pub fn fetched_tokens(&self, id: SequenceId) -> usize {
+        self.books.sequences.get(id).fetched
     }
 
     /// Tokens served to a key, divided by its weight.

@@ -20,6 +20,7 @@ use crate::prepare::lane::PrepareTask;
 use crate::prepare::worker::{Answer, Work, WorkerLink};
 use crate::prepare::{Lane, ServedModel, Step, Texts};
 use crate::ring::FrontLink;
+use crate::ring::files::FileTask;
 use crate::ring::message::{Batch, MaskTask};
 use crate::scheduler::Capacity;
 use crate::types::KeyId;
@@ -34,6 +35,8 @@ pub struct ServiceParts {
     pub decode: FrontLink<Batch>,
     /// The link to the mask lane.
     pub masks: FrontLink<MaskTask>,
+    /// The link to the disk lane, if there is one.
+    pub files: Option<FrontLink<FileTask>>,
     /// The links to the worker lanes.
     pub workers: Workers,
 }
@@ -122,8 +125,11 @@ impl WorkState {
 
 impl Service {
     pub fn new(parts: ServiceParts, metrics: Arc<Metrics>, weights: &[f64]) -> Self {
-        let ServiceParts { model, capacity, decode, masks, workers } = parts;
+        let ServiceParts { model, capacity, decode, masks, files, workers } = parts;
         let mut engine = Engine::new(model.vocab.clone(), capacity, decode, masks, metrics);
+        if let Some(files) = files {
+            engine = engine.with_files(files);
+        }
         engine.calibrate(&model.calibration);
         let places = Quota::new(WORK_MAX, weights);
         Self { engine, model, workers, places, waiting: Vec::new(), last_ticket: 0 }

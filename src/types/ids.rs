@@ -1,4 +1,4 @@
-//! Places in the decode lane's memory: slots, saved states and pages.
+//! Places in the decode lane's memory: slots, saved states and pages. And names of files.
 
 /// The sequence id that a running sequence holds in the KV cache, `0..parallel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -33,3 +33,8 @@ impl PageId {
         self.0 as usize
     }
 }
+
+/// A beginning of a text in the prefix store's files: a hash of its tokens and of who may use it.
+/// Every file of the store has such a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u128);

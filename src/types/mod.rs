@@ -11,7 +11,7 @@ mod threads;
 
 use std::time::Duration;
 
-pub use ids::{CheckpointId, PageId, SlotId};
+pub use ids::{CheckpointId, FileId, PageId, SlotId};
 pub use threads::{Calibration, Threads, TimedStep};
 
 /// A token of the vocabulary, `0..n_vocab`. Signed because llama.cpp's is.
@@ -25,6 +25,9 @@ pub struct CacheScope {
     pub key: KeyId,
     /// A hash of the request's `cache_salt`; 0 without one.
     pub salt: u64,
+    /// A hash of the key's name or secret, which stays the same after a restart; 0 if keys share the
+    /// cache, or if there are none.
+    pub tenant: u128,
 }
 
 /// A mark that is inserted into a client's text where it spells a control token, so that it is not

@@ -152,7 +152,7 @@ fn comes_again(faster: u32, steps: usize) {
     let prompt = world.text(200);
     for turn in 0..40 {
         let key = KeyId::at(1);
-        let cache = Some(CacheScope { key, salt: 0 });
+        let cache = Some(CacheScope { key, ..CacheScope::default() });
         let new = NewSequence::new(prompt.clone(), 2, Sampling::greedy());
         let came = world.now;
         steps_of(&mut world, NewSequence { key, cache, ..new });

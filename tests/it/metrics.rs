@@ -29,6 +29,7 @@ fn capacity() -> Capacity {
         reuse: false,
         states: None,
         pages: Pages::default(),
+        files: None,
         own_cells: false,
         looks_up: true,
         drafts: false,

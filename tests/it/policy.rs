@@ -431,7 +431,7 @@ fn without_the_cache_nothing_is_reused() {
 fn a_prefix_is_reused_only_within_its_scope() {
     let mut world = World::new(capacity(4, 4096));
     let text = world.text(300);
-    let scope = |key, salt| Some(CacheScope { key: KeyId::at(key), salt });
+    let scope = |key, salt| Some(CacheScope { key: KeyId::at(key), salt, tenant: 0 });
     // The same text by one key twice, by another key, with a salt, and with the salt again.
     for cache in [scope(0, 0), scope(0, 0), scope(1, 0), scope(0, 7), scope(0, 7)] {
         let new = NewSequence { cache, ..NewSequence::new(text.clone(), 5, Sampling::greedy()) };

@@ -108,6 +108,7 @@ impl Simulation {
             reuse: !random.one_in(4),
             states: None,
             pages: Pages::default(),
+            files: None,
             own_cells: random.one_in(2),
             looks_up: true,
             drafts: !random.one_in(3),

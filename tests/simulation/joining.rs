@@ -27,6 +27,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
         reuse: true,
         states: None,
         pages: Pages::default(),
+        files: None,
         own_cells: false,
         looks_up: true,
         drafts: false,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use corelane::api::logprobs::{Scored, SpelledLogprobs};
 use corelane::api::reply::{
-    Delta, FinishReason, Guessed, PromptProgress, Reply, Summary, Timings, Usage,
+    Delta, FinishReason, Guessed, PromptProgress, Reply, Restored, Summary, Timings, Usage,
 };
 use corelane::clock::Micros;
 use corelane::model::fake::{END, FakeOptions, N_VOCAB, continuation_with};
@@ -59,7 +59,7 @@ struct Choice {
     started: Option<Micros>,
     slot: SlotId,
     cached: u64,
-    restored: u64,
+    restored: Restored,
     /// Failures since its last row that was computed.
     failures: u32,
     ended: bool,
@@ -86,7 +86,7 @@ impl Reference {
                 started: None,
                 slot: SlotId::default(),
                 cached: 0,
-                restored: 0,
+                restored: Restored::default(),
                 failures: 0,
                 ended: false,
             }));
@@ -126,7 +126,7 @@ impl Reference {
         &mut self,
         choice: usize,
         slot: SlotId,
-        (cached, restored): (usize, usize),
+        (cached, restored): (usize, Restored),
         now: Micros,
     ) {
         self.started.get_or_insert(now);
@@ -136,7 +136,7 @@ impl Reference {
         if choice.told == 0 {
             assert!(cached < choice.prompt.len(), "the last token of a prompt is computed");
             choice.cached = cached as u64;
-            choice.restored = restored as u64;
+            choice.restored = restored;
         }
     }
 
@@ -326,7 +326,11 @@ impl Reference {
         let first_token = self.first_token.unwrap_or(now);
         // Each prompt counts once, with its first choice.
         let cached_tokens = self.choices.iter().step_by(self.n).map(|choice| choice.cached).sum();
-        let restored = self.choices.iter().step_by(self.n).map(|choice| choice.restored).sum();
+        let restored = self.choices.iter().step_by(self.n).map(|choice| choice.restored);
+        let restored = restored.fold(Restored::default(), |all, of| Restored {
+            tokens: all.tokens + of.tokens,
+            fetched: all.fetched + of.fetched,
+        });
         Summary {
             restored,
             usage: Usage {

@@ -8,6 +8,7 @@
 
 mod checks;
 mod connections;
+mod disk;
 mod faults;
 mod kept;
 mod keys;
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use corelane::api::reply::Restored;
 use corelane::api::route;
 use corelane::api::stored::Stored;
 use corelane::chat::prompt::ChatModel;
@@ -34,13 +36,15 @@ use corelane::http::head::Method;
 use corelane::limits::{GUESSES_MAX, REQUEST_MEMORY_BYTES, RING_CAPACITY};
 use corelane::metrics::Metrics;
 use corelane::model::StepError;
-use corelane::model::fake::{END, FakeModel, FakeOptions, continuation_with};
+use corelane::model::fake::{
+    END, FakeModel, FakeOptions, STATE_BYTES, continuation_with, page_bytes,
+};
 use corelane::model::vocab::Vocab;
 use corelane::prepare::{self, Envelope, Prepared, ServedModel, Step};
 use corelane::ring::bell::SocketBell;
 use corelane::ring::message::{Batch, MaskTask, Sample, Score, Start, TokenLogprobs};
 use corelane::ring::{self, LaneLink};
-use corelane::scheduler::{Capacity, Pages, SequenceId, States};
+use corelane::scheduler::{Capacity, FileSizes, Pages, SequenceId, States};
 use corelane::server::places::{Place, Places};
 use corelane::server::responses::Responses;
 use corelane::types::{CacheScope, Guessing, ItlTarget, KeyId, Owner, PageId, SlotId, TokenId};
@@ -53,6 +57,8 @@ use crate::support::{Random, mask_lane as new_mask_lane, served_model};
 
 use checks::{Answers, without_late_tokens};
 use connections::Link;
+use disk::Disk;
+pub use disk::Files;
 pub use faults::Fault;
 use keys::Tenants;
 
@@ -85,6 +91,8 @@ enum Occurrence {
     StepEnds,
     /// The mask lane has computed its mask.
     MaskEnds,
+    /// The disk lane has done its job.
+    FileEnds,
     /// The engine's task runs.
     Pump,
 }
@@ -159,6 +167,8 @@ pub struct World {
     mask_link: LaneLink<MaskTask>,
     /// Tasks of the mask lane. It computes the first.
     masks: VecDeque<Box<MaskTask>>,
+    /// The disk lane, if there is one.
+    disk: Option<Disk>,
     answers: Vec<Answers>,
     /// Steps may fail or hang.
     failures: bool,
@@ -183,8 +193,9 @@ struct Running {
 }
 
 impl World {
-    /// A world that does as `seed` says.
-    pub fn new(seed: u64, fault: Option<Fault>) -> Self {
+    /// A world that does as `seed` says. `files` are those that an earlier server of this seed has
+    /// left.
+    pub fn new(seed: u64, fault: Option<Fault>, files: Files) -> Self {
         let mut random = Random::new(seed);
         let slots = random.within(1, 8);
         let is_recurrent = random.one_in(3);
@@ -205,6 +216,7 @@ impl World {
             reuse: returns || !random.one_in(4),
             states: None,
             pages: Pages::default(),
+            files: None,
             own_cells: !returns && random.one_in(3),
             looks_up: true,
             drafts: !random.one_in(3),
@@ -223,7 +235,23 @@ impl World {
         let has_store = returns || (!capacity.own_cells && !random.one_in(3));
         let pages = if has_store { random.within(1, 60) } else { 0 };
         let pages = Pages { count: pages, tokens: random.within(if returns { 8 } else { 1 }, 40) };
-        let capacity = Capacity { states: is_recurrent.then_some(states), pages, ..capacity };
+        let kept = kept(pages, states.checkpoints);
+        let has_files = pages.count > 0 && capacity.reuse && random.one_in(2);
+        let page_bytes = page_bytes(pages.tokens) as u64;
+        let sizes = FileSizes {
+            bytes_max: page_bytes * random.within(3, 100) as u64,
+            page_bytes,
+            state_bytes: STATE_BYTES as u64,
+            seed: [7; 32],
+        };
+        let files_link = has_files.then(|| Disk::new(kept.clone(), files));
+        let (disk, files) = files_link.unzip();
+        let capacity = Capacity {
+            states: is_recurrent.then_some(states),
+            pages,
+            files: has_files.then_some(sizes),
+            ..capacity
+        };
         let guesses = (!is_recurrent || options.rollback > 0) && !random.one_in(3);
         let most = if is_recurrent { options.rollback } else { GUESSES_MAX };
         let context = capacity.context_tokens as usize;
@@ -251,6 +279,11 @@ impl World {
         let constrains = options.phrases.is_none() && random.one_in(4);
         let response_bytes = random.within(2_000, 20_000);
         let keys = capacity.weights.len();
+        let engine = Engine::new(vocab.clone(), capacity.clone(), front, masks, metrics.clone());
+        let engine = match files {
+            Some(files) => engine.with_files(files),
+            None => engine,
+        };
         Self {
             fault,
             now: Micros(1_000),
@@ -264,11 +297,12 @@ impl World {
             kept: Vec::new(),
             tenants: Tenants::new(&mut random, capacity.weights.len(), slots),
             owners: HashMap::new(),
-            engine: Engine::new(vocab.clone(), capacity.clone(), front, masks, metrics.clone()),
+            engine,
+            disk,
             pump_is_due: false,
             lane: DecodeLane::new(fake, slots, sequence_tokens as usize, ends, Arc::default())
                 .with_guesses(true, Some(drafter))
-                .with_kept(kept(pages, states.checkpoints)),
+                .with_kept(kept),
             link,
             down: VecDeque::new(),
             running: None,
@@ -293,13 +327,15 @@ impl World {
         }
     }
 
-    /// Runs until nothing more can happen, and checks that nothing is left over.
-    pub fn run(mut self) -> Tally {
+    /// Runs until nothing more can happen, and checks that nothing is left over. Returns the files
+    /// that it leaves, if it has any.
+    pub fn run(mut self) -> (Tally, Option<Files>) {
         self.after(Duration::ZERO, Occurrence::Arrive);
+        self.take_file_jobs();
         for _ in 0..EVENTS_MAX {
             if !self.happen() {
                 self.check_end();
-                return self.tally;
+                return (self.tally, self.disk.map(|disk| disk.files));
             }
         }
         panic!("{EVENTS_MAX} events, and no end");
@@ -342,6 +378,7 @@ impl World {
                 Occurrence::Leave(client) => self.leave(client),
                 Occurrence::StepEnds => self.end_step(),
                 Occurrence::MaskEnds => self.end_mask(),
+                Occurrence::FileEnds => self.end_file_job(),
                 Occurrence::Pump => self.pump(),
             }
         }
@@ -682,7 +719,11 @@ impl World {
                 let Some(id) = self.engine.scheduler().holder(start.owner) else { continue };
                 let Some((client, choice)) = self.owners.get(&id) else { continue };
                 let scheduler = self.engine.scheduler();
-                let cached = (scheduler.cached_tokens(id), scheduler.restored_tokens(id));
+                let restored = Restored {
+                    tokens: scheduler.restored_tokens(id) as u64,
+                    fetched: scheduler.fetched_tokens(id) as u64,
+                };
+                let cached = (scheduler.cached_tokens(id), restored);
                 self.clients[*client].reference.start(*choice, start.owner.slot, cached, self.now);
             }
             self.down.extend(last.replace(batch));
@@ -697,6 +738,7 @@ impl World {
         if is_free && !self.masks.is_empty() {
             self.begin_mask();
         }
+        self.take_file_jobs();
         self.begin_step();
         self.check_replies();
         let late = self.engine.wake_at().filter(|at| *at <= self.now);

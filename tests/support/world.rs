@@ -29,6 +29,7 @@ pub fn capacity(slots: usize, sequence_tokens: u32) -> Capacity {
         reuse: true,
         states: None,
         pages: Pages::default(),
+        files: None,
         own_cells: false,
         looks_up: true,
         drafts: false,

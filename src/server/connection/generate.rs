@@ -17,6 +17,7 @@ use crate::engine::budget::Hold;
 use crate::engine::exchange::SharedExchange;
 use crate::engine::job::Job;
 use crate::http::response;
+use crate::keys::ApiKey;
 use crate::limits::{PIECE_INLINE_BYTES, PIPELINE_BYTES_MAX, PREPARE_INLINE_BYTES_MAX};
 use crate::metrics::Cause;
 use crate::prepare::lane::PrepareTask;
@@ -44,7 +45,11 @@ impl Connection {
             // and send it again.
             seed: config.seed.unwrap_or_else(|| self.front.random() >> 32),
             key,
-            cache: CacheScope { key: if config.share_cache { KeyId::at(0) } else { key }, salt: 0 },
+            cache: if config.share_cache {
+                CacheScope::default()
+            } else {
+                CacheScope { key, salt: 0, tenant: keys.get(key).map_or(0, ApiKey::tenant) }
+            },
             // Without keys, no request may have a priority below 0, and so go before all others.
             priority_min: keys.get(key).map_or(0, |key| key.priority_min),
             timeout: config.request_timeout,

@@ -170,6 +170,7 @@ impl World {
         self.count("evicted", scheduler.evicted_tokens);
         self.count("pages stored", scheduler.stored_pages);
         self.count("restored", scheduler.restored_tokens);
+        self.count("fetched", scheduler.fetched_tokens);
         self.count("states saved", scheduler.states_saved);
         self.count("states restored", scheduler.states_restored);
         self.count("preempted", scheduler.preemptions);

@@ -48,7 +48,11 @@ impl World {
     /// The part of the prefix cache that a tenant may use.
     pub(super) fn cache_of(&self, tenant: KeyId) -> CacheScope {
         let key = if self.tenants.are_apart { self.id_of(tenant) } else { KeyId::at(0) };
-        CacheScope { key, salt: 0 }
+        CacheScope {
+            key,
+            salt: 0,
+            tenant: 1 + u128::from(key.place) + (u128::from(key.generation) << 64),
+        }
     }
 
     pub(super) fn lets_in(&self, tenant: KeyId) -> bool {

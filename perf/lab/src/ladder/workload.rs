@@ -191,6 +191,7 @@ pub(super) mod tests {
                 reuse: false,
                 states: None,
                 pages: Pages::default(),
+                files: None,
                 own_cells: false,
                 looks_up: true,
                 drafts: false,

@@ -1,0 +1,115 @@
+//! Opens the folder of the prefix store's files, and starts the disk lane.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ::ring::digest::{Context, SHA256};
+
+use super::thread::spawn;
+use crate::config::{CacheDisk, ServeConfig};
+use crate::disk::format::Seals;
+use crate::disk::{self, DiskLane, Folder, FolderOptions, fingerprint};
+use crate::limits::{FILE_TASKS_MAX, LANE_STACK_BYTES};
+use crate::memory::{Kept, KeptSizes, gib};
+use crate::metrics::Metrics;
+use crate::model::shards;
+use crate::placement::{BEHIND_STREAMS, yield_to_others};
+use crate::ring::bell::SocketBell;
+use crate::ring::files::FileTask;
+use crate::ring::{self, FrontLink};
+use crate::scheduler::FileSizes;
+use crate::types::ModelInfo;
+
+const MIB: u64 = 1 << 20;
+
+/// Opens the folder for a server of `config`, if it has one. The model is in the file `path` and
+/// those that belong to it.
+///
+/// # Errors
+/// A sentence for the user: the folder cannot be used, or there is no store in memory.
+pub(super) fn open_folder(
+    config: &ServeConfig,
+    info: &ModelInfo,
+    path: Option<&Path>,
+    kept: KeptSizes,
+) -> Result<Option<(Folder, FileSizes)>, String> {
+    let Some(CacheDisk { path: folder, mib, key }) = &config.cache_disk else { return Ok(None) };
+    if kept.pages == 0 {
+        return Err(format!(
+            "--cache-disk {}: files are read into the prefix store in memory, and this server has \
+             none; it needs --cache-ram above 0, --flash-attn other than off, no --no-kv-unified and \
+             no --no-cache-prompt, and a model without sliding windows",
+            folder.display(),
+        ));
+    }
+    let seed = seed(key.as_deref());
+    let layout = format!(
+        "corelane {} {:?} {} {} {} {} {} {:?}",
+        env!("CARGO_PKG_VERSION"),
+        config.cache,
+        info.name,
+        info.kernels.name,
+        kept.page_tokens,
+        kept.page_bytes,
+        kept.state_bytes,
+        seed,
+    );
+    let files = path.map(|path| [&[path.to_owned()], &*shards::others(path)].concat());
+    let fingerprint = fingerprint(&files.unwrap_or_default(), &layout)
+        .map_err(|error| format!("--cache-disk: the model's file cannot be read again: {error}"))?;
+    let sizes = FileSizes {
+        bytes_max: *mib as u64 * MIB,
+        page_bytes: Seals::file_bytes(kept.page_tokens, kept.page_bytes) as u64,
+        state_bytes: Seals::file_bytes(0, kept.state_bytes) as u64,
+        seed,
+    };
+    let options = FolderOptions {
+        path: folder.clone(),
+        bytes_max: sizes.bytes_max,
+        key: key.as_deref().map(|secret| sum(b"corelane encryption", secret)),
+    };
+    let most = sizes.page_bytes.max(sizes.state_bytes);
+    let opened = Folder::open(&options, fingerprint, most)?;
+    tracing::info!(
+        folder = %folder.display(),
+        gib = gib(opened.bytes()),
+        of = gib(sizes.bytes_max),
+        encrypted = key.is_some(),
+        "prefixes on disk"
+    );
+    Ok(Some((opened, sizes)))
+}
+
+/// What the names of texts begin with. With a key, nobody without it can tell from a name whether a
+/// text is there.
+fn seed(key: Option<&[u8]>) -> [u8; 32] {
+    sum(b"corelane names", key.unwrap_or_default())
+}
+
+fn sum(purpose: &[u8], secret: &[u8]) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    context.update(purpose);
+    context.update(secret);
+    context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// Starts the disk lane.
+///
+/// # Errors
+/// A sentence about the thread.
+pub(super) fn start_disk(
+    folder: Folder,
+    kept: Arc<Kept>,
+    metrics: Arc<Metrics>,
+    bell: Arc<SocketBell>,
+) -> Result<(FrontLink<FileTask>, JoinHandle<()>), String> {
+    let (front, link) = ring::link(FILE_TASKS_MAX, bell, Duration::ZERO);
+    let lane = DiskLane::new(folder, kept, metrics);
+    let thread = spawn("disk", LANE_STACK_BYTES, move || {
+        yield_to_others(BEHIND_STREAMS);
+        disk::run(link, lane);
+    })?;
+    Ok((front, thread))
+}

@@ -1,0 +1,98 @@
+//! The tasks of the disk lane. A [`FileTask`] goes to the lane with a job, and comes back with its
+//! outcome.
+
+use std::time::Duration;
+
+use crate::types::{CheckpointId, FileId, PageId, Position, TokenId};
+
+/// A job of the disk lane, and its outcome.
+#[derive(Debug, Default)]
+pub struct FileTask {
+    /// What to do.
+    pub job: FileJob,
+    /// Answer: whether that succeeded.
+    pub outcome: Outcome,
+    /// Answer: the bytes that the written file takes, or those that were read.
+    pub bytes: u64,
+    /// Answer: the time that it took.
+    pub took: Duration,
+    /// Answer: some of the files that are there.
+    pub found: Vec<FoundPage>,
+    /// For [`FileJob::Remove`]: the tokens before each state of the page.
+    pub states: Vec<u32>,
+}
+
+/// The outcome of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was done.
+    Done,
+    /// The file was of no use, or what should be written is no longer there.
+    #[default]
+    Gone,
+    /// The system did not take what was to be written.
+    Refused,
+}
+
+/// What the disk lane does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileJob {
+    /// List the pages that an earlier server of this model has left, the oldest first. It lists some
+    /// of them, and none when there are no more.
+    #[default]
+    List,
+    /// Write the page at this place to a file.
+    WritePage {
+        /// The place in memory.
+        page: PageId,
+        /// The text up to the end of the page.
+        file: FileId,
+        /// The text before the page.
+        parent: FileId,
+    },
+    /// Read a page from its file.
+    ReadPage {
+        /// The place in memory.
+        page: PageId,
+        /// The text up to the end of the page.
+        file: FileId,
+    },
+    /// Write the recurrent state at this place to a file.
+    WriteState {
+        /// The place in memory.
+        place: CheckpointId,
+        /// The tokens before the state.
+        position: Position,
+        /// The page that holds the last of these tokens.
+        file: FileId,
+    },
+    /// Read a recurrent state from its file.
+    ReadState {
+        /// The place in memory.
+        place: CheckpointId,
+        /// The tokens before the state.
+        position: Position,
+        /// The page that holds the last of these tokens.
+        file: FileId,
+    },
+    /// Remove the files of a page and of the states behind its tokens.
+    Remove {
+        /// The page.
+        file: FileId,
+    },
+}
+
+/// A page that an earlier server has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundPage {
+    /// The text up to the end of the page.
+    pub file: FileId,
+    /// The text before the page.
+    pub parent: FileId,
+    /// The tokens of the page.
+    pub tokens: Box<[TokenId]>,
+    /// The tokens before each saved state in it.
+    pub states: Vec<u32>,
+    /// The bytes of its files.
+    pub bytes: u64,
+}

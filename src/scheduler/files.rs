@@ -1,0 +1,363 @@
+//! The prefix store's files: which texts they hold.
+//!
+//! As in memory, a file has a page of a text, and continues that of its parent. It is known by a
+//! hash of the whole text up to the end of the page, and of who may use it. So a parent that was
+//! removed makes no harm: its children are no longer found, and go when room is needed.
+
+use std::collections::{HashMap, VecDeque};
+
+use ring::digest::{Context, SHA256};
+
+use super::capacity::FileSizes;
+use crate::ring::files::FoundPage;
+use crate::types::{CacheScope, FileId, TokenId};
+
+/// How often a page that must make room is looked for before the store gives up for now.
+const TRIES_TO_EVICT: usize = 256;
+
+/// Most pages behind a text that are compared with another text which parts from them.
+const BRANCHES_COMPARED: usize = 32;
+
+/// See the module's description.
+pub(super) struct Files {
+    sizes: FileSizes,
+    known: HashMap<FileId, Known>,
+    /// The pages behind each text.
+    children: HashMap<FileId, Vec<FileId>>,
+    /// All pages, about in the order of their last use.
+    order: VecDeque<FileId>,
+    bytes: u64,
+}
+
+/// A page that is in a file, or is being written.
+struct Known {
+    parent: FileId,
+    tokens: Box<[TokenId]>,
+    /// The tokens of its text before each recurrent state that has a file, and those of states that
+    /// are being written.
+    states: Vec<u32>,
+    unwritten: Vec<u32>,
+    is_written: bool,
+    /// The bytes of its files.
+    bytes: u64,
+    /// It was used since it was last passed over.
+    is_used: bool,
+    /// Jobs that use its files.
+    jobs: u32,
+}
+
+/// A page that continues a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Next {
+    pub file: FileId,
+    /// The first tokens of the page that the text has, too.
+    pub same: usize,
+}
+
+/// The text before the first page of a scope. `seed` makes the names of different servers differ.
+pub(super) fn root(seed: &[u8; 32], scope: CacheScope) -> FileId {
+    let CacheScope { key: _, salt, tenant } = scope;
+    hash(&[b"corelane scope", seed, &tenant.to_le_bytes(), &salt.to_le_bytes()])
+}
+
+/// The text `parent` with a page of tokens behind it.
+pub(super) fn behind(parent: FileId, tokens: &[TokenId]) -> FileId {
+    let mut context = Context::new(&SHA256);
+    context.update(&parent.0.to_le_bytes());
+    tokens.iter().for_each(|token| context.update(&token.to_le_bytes()));
+    first_bytes(context)
+}
+
+fn hash(parts: &[&[u8]]) -> FileId {
+    let mut context = Context::new(&SHA256);
+    parts.iter().for_each(|part| context.update(part));
+    first_bytes(context)
+}
+
+fn first_bytes(context: Context) -> FileId {
+    let digest = context.finish();
+    let (first, _) = digest.as_ref().split_first_chunk().expect("more than 16 bytes");
+    FileId(u128::from_le_bytes(*first))
+}
+
+impl Files {
+    /// No files yet.
+    pub fn new(sizes: FileSizes) -> Self {
+        Self {
+            sizes,
+            known: HashMap::new(),
+            children: HashMap::new(),
+            order: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Whether a page has a file, or is getting one.
+    pub fn has(&self, file: FileId) -> bool {
+        self.known.contains_key(&file)
+    }
+
+    /// Whether a state behind a page's tokens has a file, or is getting one.
+    pub fn has_state(&self, file: FileId, position: usize) -> bool {
+        let position = position as u32; // at most SEQUENCE_TOKENS_MAX
+        let has =
+            |known: &Known| known.states.contains(&position) || known.unwritten.contains(&position);
+        self.known.get(&file).is_some_and(has)
+    }
+
+    /// The tokens before each state of a page, if it is there.
+    pub fn states_of(&self, file: FileId) -> &[u32] {
+        self.known.get(&file).map_or(&[], |known| &known.states)
+    }
+
+    /// The tokens of a page.
+    pub fn tokens_of(&self, file: FileId) -> &[TokenId] {
+        self.known.get(&file).map_or(&[], |known| &known.tokens)
+    }
+
+    /// The page behind the text `parent` that has the most first tokens of `wanted`, and is whole.
+    pub fn next(&self, parent: FileId, wanted: &[TokenId], page_tokens: usize) -> Option<Next> {
+        if let Some(page) = wanted.get(..page_tokens) {
+            let file = behind(parent, page);
+            if self.known.get(&file).is_some_and(|known| known.is_written) {
+                return Some(Next { file, same: page_tokens });
+            }
+        }
+        let children = self.children.get(&parent)?;
+        let newest = children.iter().rev().take(BRANCHES_COMPARED);
+        let next = newest.filter_map(|file| {
+            let known = self.known.get(file).filter(|known| known.is_written)?;
+            let same = known.tokens.iter().zip(wanted).take_while(|(a, b)| a == b).count();
+            Some(Next { file: *file, same })
+        });
+        next.filter(|next| next.same > 0).max_by_key(|next| next.same)
+    }
+
+    /// Adds a page that an earlier server has left.
+    pub fn found(&mut self, page: FoundPage) {
+        let FoundPage { file, parent, tokens, states, bytes } = page;
+        let known = Known {
+            parent,
+            tokens,
+            states,
+            unwritten: Vec::new(),
+            is_written: true,
+            bytes,
+            is_used: false,
+            jobs: 0,
+        };
+        self.insert(file, known);
+    }
+
+    /// Adds a page that is about to be written. Until then it counts with the most bytes.
+    pub fn begin_page(&mut self, file: FileId, parent: FileId, tokens: &[TokenId]) {
+        let known = Known {
+            parent,
+            tokens: tokens.into(),
+            states: Vec::new(),
+            unwritten: Vec::new(),
+            is_written: false,
+            bytes: self.sizes.page_bytes,
+            is_used: true,
+            jobs: 1,
+        };
+        self.insert(file, known);
+    }
+
+    fn insert(&mut self, file: FileId, known: Known) {
+        self.children.entry(known.parent).or_default().push(file);
+        self.bytes += known.bytes;
+        self.known.insert(file, known);
+        self.order.push_back(file);
+    }
+
+    /// Notes that a page was written.
+    pub fn end_page(&mut self, file: FileId, bytes: u64) {
+        let known = self.known.get_mut(&file).expect("a page stays while it is written");
+        (known.is_written, known.jobs) = (true, known.jobs - 1);
+        let more = known.bytes - self.sizes.page_bytes; // of states, if it has any
+        self.bytes = self.bytes - known.bytes + bytes + more;
+        known.bytes = bytes + more;
+    }
+
+    /// Notes that a state behind a page's tokens is about to be written.
+    pub fn begin_state(&mut self, file: FileId, position: usize) {
+        let known = self.known.get_mut(&file).expect("a state's page is there");
+        known.unwritten.push(position as u32); // at most SEQUENCE_TOKENS_MAX
+        known.jobs += 1;
+        known.bytes += self.sizes.state_bytes;
+        self.bytes += self.sizes.state_bytes;
+    }
+
+    /// Notes that a state was written, with its bytes, or that it was not.
+    pub fn end_state(&mut self, file: FileId, position: u32, bytes: Option<u64>) {
+        let known = self.known.get_mut(&file).expect("a page stays while its state is written");
+        known.unwritten.retain(|other| *other != position);
+        known.jobs -= 1;
+        if bytes.is_some() {
+            known.states.push(position);
+        }
+        let now = known.bytes - self.sizes.state_bytes + bytes.unwrap_or_default();
+        self.bytes = self.bytes - known.bytes + now;
+        known.bytes = now;
+    }
+
+    /// Notes that a page or a state of it is about to be read.
+    pub fn begin_read(&mut self, file: FileId) {
+        let known = self.known.get_mut(&file).expect("only what is known is read");
+        (known.is_used, known.jobs) = (true, known.jobs + 1);
+    }
+
+    /// Notes that a page or a state of it was read.
+    pub fn end_read(&mut self, file: FileId) {
+        let known = self.known.get_mut(&file).expect("a page stays while it is read");
+        known.jobs -= 1;
+    }
+
+    /// Notes that a state could not be used. Its file is gone.
+    pub fn lose_state(&mut self, file: FileId, position: u32) {
+        if let Some(known) = self.known.get_mut(&file) {
+            known.states.retain(|other| *other != position);
+        }
+    }
+
+    /// Notes that a text is used, so that its pages stay.
+    pub fn touch(&mut self, file: FileId) {
+        if let Some(known) = self.known.get_mut(&file) {
+            known.is_used = true;
+        }
+    }
+
+    /// The page that must go before a file of `bytes` bytes is written: one that was not used for
+    /// long. `Err` if there is none now.
+    pub fn make_room(&mut self, bytes: u64) -> Result<Option<FileId>, ()> {
+        if self.bytes + bytes <= self.sizes.bytes_max {
+            return Ok(None);
+        }
+        for _ in 0..TRIES_TO_EVICT.min(self.order.len()) {
+            let file = self.order.pop_front().expect("it is not empty");
+            let Some(known) = self.known.get_mut(&file) else { continue }; // it has gone
+            let has_children = self.children.get(&file).is_some_and(|all| !all.is_empty());
+            if known.jobs > 0 || known.is_used || has_children {
+                known.is_used = false;
+                self.order.push_back(file);
+                continue;
+            }
+            return Ok(Some(file));
+        }
+        Err(())
+    }
+
+    /// Forgets a page. Returns the tokens before its states, which have files.
+    pub fn remove(&mut self, file: FileId) -> Vec<u32> {
+        let Some(known) = self.known.remove(&file) else { return Vec::new() };
+        self.bytes -= known.bytes;
+        if let Some(siblings) = self.children.get_mut(&known.parent) {
+            siblings.retain(|sibling| *sibling != file);
+            if siblings.is_empty() {
+                self.children.remove(&known.parent);
+            }
+        }
+        known.states
+    }
+
+    /// The most bytes of a page's file, and of a state's.
+    pub fn sizes(&self) -> FileSizes {
+        self.sizes
+    }
+
+    /// Compares the pages with each other. For tests.
+    ///
+    /// # Panics
+    /// If they disagree.
+    pub fn check(&self) {
+        let bytes: u64 = self.known.values().map(|known| known.bytes).sum();
+        assert_eq!(self.bytes, bytes);
+        let children: usize = self.children.values().map(Vec::len).sum();
+        assert_eq!(children, self.known.len(), "each page stands behind one text");
+        assert!(self.known.keys().all(|file| self.order.contains(file)), "each page can go");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: [u8; 32] = [3; 32];
+
+    fn files() -> Files {
+        Files::new(FileSizes { bytes_max: 300, page_bytes: 100, state_bytes: 10, seed: SEED })
+    }
+
+    fn write(files: &mut Files, parent: FileId, tokens: &[TokenId]) -> FileId {
+        let file = behind(parent, tokens);
+        files.begin_page(file, parent, tokens);
+        assert_eq!(files.next(parent, tokens, 4), None, "not before it is written");
+        files.end_page(file, 100);
+        files.check();
+        file
+    }
+
+    #[test]
+    fn a_text_is_found_by_its_pages_and_by_the_beginning_of_its_last_one() {
+        let mut files = files();
+        let start = root(&SEED, CacheScope::default());
+        let first = write(&mut files, start, &[1, 2, 3, 4]);
+        let short = write(&mut files, first, &[5, 6]);
+        let wanted = [1, 2, 3, 4, 5, 6, 7];
+        assert_eq!(files.next(start, &wanted, 4), Some(Next { file: first, same: 4 }));
+        assert_eq!(files.next(first, &wanted[4..], 4), Some(Next { file: short, same: 2 }));
+        assert_eq!(files.next(start, &[1, 2, 9, 9, 9], 4), Some(Next { file: first, same: 2 }));
+        assert_eq!(files.next(start, &[2, 2], 4), None);
+        let other = CacheScope { tenant: 1, ..CacheScope::default() };
+        let salted = CacheScope { salt: 1, ..CacheScope::default() };
+        for scope in [other, salted] {
+            assert_eq!(files.next(root(&SEED, scope), &wanted, 4), None);
+        }
+        assert_eq!(files.next(root(&[4; 32], CacheScope::default()), &wanted, 4), None);
+    }
+
+    #[test]
+    fn pages_that_were_not_used_make_room_the_last_ones_of_a_text_first() {
+        let mut files = files();
+        let start = root(&SEED, CacheScope::default());
+        let first = write(&mut files, start, &[1, 2, 3, 4]);
+        let second = write(&mut files, first, &[5, 6]);
+        let other = write(&mut files, start, &[9]);
+        assert_eq!(files.make_room(0), Ok(None));
+        // Each was used when it was written; the second time round, none was.
+        files.touch(first);
+        assert_eq!(files.make_room(100), Err(()));
+        files.touch(second);
+        assert_eq!(files.make_room(100), Ok(Some(other)));
+        assert!(files.remove(other).is_empty());
+        files.check();
+        files.begin_state(second, 6);
+        files.end_state(second, 6, Some(10));
+        assert_eq!(files.make_room(100), Err(()));
+        files.begin_read(second);
+        assert_eq!(files.make_room(100), Err(()), "it is being read");
+        files.end_read(second);
+        assert_eq!(files.make_room(100), Err(()));
+        assert_eq!(files.make_room(100), Ok(Some(second)));
+        assert_eq!(files.remove(second), [6]);
+        assert_eq!(files.bytes, 100);
+        files.check();
+    }
+
+    #[test]
+    fn the_states_of_a_page_are_those_that_were_written() {
+        let mut files = files();
+        let start = root(&SEED, CacheScope::default());
+        let page = write(&mut files, start, &[1, 2, 3, 4]);
+        files.begin_state(page, 3);
+        assert!(files.has_state(page, 3) && files.states_of(page).is_empty());
+        files.end_state(page, 3, None);
+        assert!(!files.has_state(page, 3), "it was not written");
+        files.begin_state(page, 4);
+        files.end_state(page, 4, Some(10));
+        assert_eq!(files.states_of(page), [4]);
+        files.lose_state(page, 4);
+        assert!(!files.has_state(page, 4));
+    }
+}

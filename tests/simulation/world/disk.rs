@@ -1,0 +1,176 @@
+//! The disk lane of the simulation. It keeps its files in memory, takes any time, and fails from
+//! time to time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use corelane::limits::FILE_TASKS_MAX;
+use corelane::memory::{Kept, StateNote};
+use corelane::ring::files::{FileJob, FileTask, FoundPage, Outcome};
+use corelane::ring::{self, FrontLink, LaneLink, bell::SocketBell};
+use corelane::types::{FileId, Position, TokenId};
+
+use super::{Occurrence, World};
+use crate::support::Random;
+
+/// Files that outlive a server.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    pages: HashMap<FileId, Page>,
+    states: HashMap<(FileId, Position), Vec<u8>>,
+}
+
+#[derive(Clone, Debug)]
+struct Page {
+    parent: FileId,
+    tokens: Vec<TokenId>,
+    cells: Vec<u8>,
+}
+
+/// The lane and its files.
+pub(super) struct Disk {
+    link: LaneLink<FileTask>,
+    kept: Arc<Kept>,
+    /// Jobs of the lane. It does the first.
+    jobs: VecDeque<Box<FileTask>>,
+    pub files: Files,
+    /// Those that it has not listed yet.
+    unlisted: Vec<FoundPage>,
+}
+
+impl Disk {
+    pub fn new(kept: Arc<Kept>, files: Files) -> (Self, FrontLink<FileTask>) {
+        let (bell, _) = SocketBell::new().unwrap();
+        let (front, link) = ring::link(FILE_TASKS_MAX, Arc::new(bell), Duration::ZERO);
+        let mut unlisted: Vec<FoundPage> =
+            files.pages.iter().map(|page| files.found(page)).collect();
+        unlisted.sort_by_key(|page| page.file); // a map has no order
+        (Self { link, kept, jobs: VecDeque::new(), files, unlisted }, front)
+    }
+
+    /// Does a job. `fails` makes that impossible.
+    fn work(&mut self, task: &mut FileTask, fails: bool, random: &mut Random) {
+        let Files { pages, states } = &mut self.files;
+        let outcome = match task.job {
+            FileJob::List => {
+                let left = self.unlisted.len().saturating_sub(random.within(1, 20));
+                task.found = self.unlisted.split_off(left);
+                Outcome::Done
+            }
+            FileJob::WritePage { .. } | FileJob::WriteState { .. } if fails => Outcome::Refused,
+            FileJob::WritePage { page, file, parent } => {
+                let page = self.kept.page(page).expect("nobody else has it");
+                let (tokens, cells) = (page.note.tokens(), &page.bytes[..page.note.length()]);
+                assert!(!tokens.is_empty(), "a page without cells is not written");
+                let (tokens, cells) = (tokens.to_vec(), cells.to_vec());
+                task.bytes = cells.len() as u64;
+                pages.insert(file, Page { parent, tokens, cells });
+                Outcome::Done
+            }
+            FileJob::ReadPage { page, file } => {
+                let place = self.kept.page(page).expect("nobody else has it");
+                match pages.get(&file).filter(|_| !fails) {
+                    Some(Page { tokens, cells, .. }) => {
+                        place.bytes[..cells.len()].copy_from_slice(cells);
+                        place.note.put(tokens, cells.len());
+                        Outcome::Done
+                    }
+                    None => {
+                        place.note.put(&[], 0);
+                        pages.remove(&file);
+                        Outcome::Gone
+                    }
+                }
+            }
+            FileJob::WriteState { place, position, file } => {
+                let state = self.kept.state(place).expect("nobody else has it");
+                assert!(state.note.is_behind(position), "a state is written once it is saved");
+                task.bytes = state.bytes.len() as u64;
+                states.insert((file, position), state.bytes.to_vec());
+                Outcome::Done
+            }
+            FileJob::ReadState { place, position, file } => {
+                let state = self.kept.state(place).expect("nobody else has it");
+                *state.note = StateNote::default();
+                match states.get(&(file, position)).filter(|_| !fails) {
+                    Some(bytes) => {
+                        state.bytes.copy_from_slice(bytes);
+                        let serial = self.kept.next_save();
+                        *state.note = StateNote { position, serial };
+                        Outcome::Done
+                    }
+                    None => {
+                        states.remove(&(file, position));
+                        Outcome::Gone
+                    }
+                }
+            }
+            FileJob::Remove { file } => {
+                pages.remove(&file);
+                task.states.drain(..).for_each(|state| {
+                    states.remove(&(file, Position(state)));
+                });
+                Outcome::Done
+            }
+        };
+        task.outcome = outcome;
+    }
+}
+
+impl Files {
+    fn found(&self, (file, page): (&FileId, &Page)) -> FoundPage {
+        let states = self.states.keys().filter(|(of, _)| of == file);
+        let mut states: Vec<u32> = states.map(|(_, position)| position.0).collect();
+        states.sort_unstable();
+        let bytes = states.iter().map(|at| self.states[&(*file, Position(*at))].len() as u64);
+        let bytes = page.cells.len() as u64 + bytes.sum::<u64>();
+        let Page { parent, tokens, .. } = page;
+        FoundPage { file: *file, parent: *parent, tokens: (**tokens).into(), states, bytes }
+    }
+}
+
+impl World {
+    /// The lane takes jobs.
+    pub(super) fn take_file_jobs(&mut self) {
+        let Some(disk) = &mut self.disk else { return };
+        let is_free = disk.jobs.is_empty();
+        disk.jobs.extend(std::iter::from_fn(|| disk.link.try_receive()));
+        if is_free && !disk.jobs.is_empty() {
+            self.begin_file_job();
+        }
+    }
+
+    fn begin_file_job(&mut self) {
+        let most = [100, 5_000, 300_000][self.random.within(0, 2)];
+        let took = self.within_us(1, most);
+        self.after(took, Occurrence::FileEnds);
+    }
+
+    pub(super) fn end_file_job(&mut self) {
+        let fails = self.random.one_in(if self.failures { 8 } else { 1000 });
+        let disk = self.disk.as_mut().expect("jobs come from there");
+        let mut task = disk.jobs.pop_front().expect("it was begun");
+        disk.work(&mut task, fails, &mut self.random);
+        task.took = Duration::from_micros(self.random.within(1, 2_000) as u64);
+        let (name, is_done) = (name_of(task.job), task.outcome == Outcome::Done);
+        disk.link.send(task);
+        if !disk.jobs.is_empty() {
+            self.begin_file_job();
+        }
+        self.count(name, u64::from(is_done));
+        self.count("failed file jobs", u64::from(!is_done));
+        self.kick();
+    }
+}
+
+fn name_of(job: FileJob) -> &'static str {
+    match job {
+        FileJob::List => "lists of files",
+        FileJob::WritePage { .. } => "pages written",
+        FileJob::ReadPage { .. } => "pages read",
+        FileJob::WriteState { .. } => "states written",
+        FileJob::ReadState { .. } => "states read",
+        FileJob::Remove { .. } => "files removed",
+    }
+}
