@@ -47,7 +47,7 @@ impl<B: Backend> DecodeLane<B> {
         let began = self.metrics.clock.now();
         for store in &mut batch.stores {
             let slot = &self.slots[store.slot.index()];
-            let Some(page) = self.kept.page(store.page) else { continue };
+            let Some(page) = self.kept.page_mut(store.page) else { continue };
             let positions = store.from..store.to;
             let length = match slot.next >= store.to {
                 true => self.backend.store_page(store.slot, positions, page.bytes),
@@ -98,7 +98,7 @@ impl<B: Backend> DecodeLane<B> {
             let has_run = slot.generation == save.owner.generation && slot.state != SlotState::Free;
             if has_run
                 && slot.next == save.position
-                && let Some(state) = self.kept.state(save.checkpoint)
+                && let Some(state) = self.kept.state_mut(save.checkpoint)
             {
                 save.is_made = self.backend.save(save.owner.slot, state.bytes);
                 if save.is_made {
@@ -117,7 +117,7 @@ impl<B: Backend> DecodeLane<B> {
     /// ended.
     pub(super) fn forget_unsaved(&mut self, batch: &Batch) {
         for save in batch.saves.iter().filter(|save| !save.is_made) {
-            if let Some(state) = self.kept.state(save.checkpoint) {
+            if let Some(state) = self.kept.state_mut(save.checkpoint) {
                 *state.note = StateNote::default();
             }
         }
@@ -133,7 +133,7 @@ impl<B: Backend> DecodeLane<B> {
         } else if let Some(last) = last
             && let Some(state) = last.state(&self.kept)
         {
-            self.backend.start(slot, slot, last.position, Some(&*state.bytes))
+            self.backend.start(slot, slot, last.position, Some(state.bytes))
         } else {
             self.backend.start(slot, slot, Position(0), None)
         };

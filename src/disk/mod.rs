@@ -2,7 +2,8 @@
 //! there after a restart, and so that there can be more of them than memory holds.
 //!
 //! The scheduler knows which files there are, and gives the jobs ([`FileTask`]). The lane reads and
-//! writes the places in memory that a job names ([`Kept`]). No other lane uses these meanwhile.
+//! writes the places in memory that a job names ([`Kept`]). While it writes a place, no other lane
+//! uses it; while it reads one, others may read it, too.
 //!
 //! **Invariant:** no other lane waits for a file.
 //! **Invariant:** what a file holds is used only if its seals are right ([`format`]).
@@ -124,7 +125,7 @@ impl DiskLane {
     }
 
     fn read_page(&mut self, page: PageId, file: FileId) -> Result<u64, Undone> {
-        let page = self.kept.page(page).ok_or(Undone::Gone)?;
+        let page = self.kept.page_mut(page).ok_or(Undone::Gone)?;
         let read = self.folder.read(file, None).map_err(Undone::Read).and_then(|read| {
             let (Head { tokens, .. }, content) = read;
             let place = page.bytes.get_mut(..content.len()).ok_or(Undone::Size)?;
@@ -162,7 +163,7 @@ impl DiskLane {
         position: Position,
         file: FileId,
     ) -> Result<u64, Undone> {
-        let state = self.kept.state(place).ok_or(Undone::Gone)?;
+        let state = self.kept.state_mut(place).ok_or(Undone::Gone)?;
         *state.note = StateNote::default();
         let read = self.folder.read(file, Some(position.0)).map_err(Undone::Read);
         let read = read.and_then(|(_, content)| {

@@ -1,12 +1,12 @@
-//! Blocks of equal size that take memory only once they are written. Lanes share them: each block
-//! is with one lane at a time, and no lane waits for one.
+//! Blocks of equal size that take memory only once they are written. Lanes share them: at a time,
+//! one lane writes a block, or some read it. No lane waits for a block.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr;
-use std::slice::from_raw_parts_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::slice::{from_raw_parts, from_raw_parts_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{Advice, madvise};
 
@@ -23,24 +23,38 @@ pub struct Arena<T> {
 
 #[derive(Debug)]
 struct Place<T> {
-    is_taken: AtomicBool,
+    /// The lanes that read the block, or [`WRITER`].
+    holders: AtomicU32,
     note: UnsafeCell<T>,
 }
 
-/// A block that the holder alone may read and write. Dropping it gives it back.
+/// In place of a number of readers: a lane writes the block.
+const WRITER: u32 = u32::MAX;
+
+/// A block to read. Dropping it gives it back.
 pub struct Block<'a, T> {
+    /// What the lanes note about the block.
+    pub note: &'a T,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    holders: &'a AtomicU32,
+}
+
+/// A block to write. Dropping it gives it back.
+pub struct BlockMut<'a, T> {
     /// What the lanes note about the block.
     pub note: &'a mut T,
     /// Its bytes.
     pub bytes: &'a mut [u8],
-    is_taken: &'a AtomicBool,
+    holders: &'a AtomicU32,
 }
 
 /// The size of a huge page on x86-64.
 const HUGE_PAGE: usize = 2 << 20;
 
-// SAFETY: `Arena::take` lends each note and each block to one holder at a time, on any thread.
-unsafe impl<T: Send> Sync for Arena<T> {}
+// SAFETY: any thread may borrow a note and a block. `Arena::write` lends them to one holder alone,
+// and `Arena::read` to others only while nobody writes.
+unsafe impl<T: Send + Sync> Sync for Arena<T> {}
 // SAFETY: it owns its memory and its notes.
 unsafe impl<T: Send> Send for Arena<T> {}
 
@@ -67,31 +81,51 @@ impl<T> Arena<T> {
             }
             advise_huge_pages(start, bytes);
         }
-        let mut place =
-            || Place { is_taken: AtomicBool::new(false), note: UnsafeCell::new(note()) };
+        let mut place = || Place { holders: AtomicU32::new(0), note: UnsafeCell::new(note()) };
         let places = (0..blocks).map(|_| place()).collect();
         Ok(Self { places, start, layout, block_bytes })
     }
 
-    /// A block, unless another lane has it.
-    pub fn take(&self, block: usize) -> Option<Block<'_, T>> {
-        let place = &self.places[block];
-        if place.is_taken.swap(true, Ordering::Acquire) {
-            return None;
-        }
-        // SAFETY: the flag was false, and stays true until the returned block is dropped. So nobody
-        // else has a reference to this note or to these bytes, which lie inside the allocation.
-        let (note, bytes) = unsafe {
-            let start = self.start.add(block * self.block_bytes);
-            (&mut *place.note.get(), from_raw_parts_mut(start, self.block_bytes))
-        };
-        Some(Block { note, bytes, is_taken: &place.is_taken })
+    /// A block to read, unless a lane writes it.
+    pub fn read(&self, block: usize) -> Option<Block<'_, T>> {
+        let Place { holders, note } = &self.places[block];
+        let one_more = |holders| if holders == WRITER { None } else { Some(holders + 1) };
+        holders.fetch_update(Ordering::Acquire, Ordering::Relaxed, one_more).ok()?;
+        let start = self.start_of(block);
+        // SAFETY: `holders` counts this reader until the returned block is dropped, so nobody gets
+        // the block to write before. The bytes lie inside the allocation.
+        let (note, bytes) = unsafe { (&*note.get(), from_raw_parts(start, self.block_bytes)) };
+        Some(Block { note, bytes, holders })
+    }
+
+    /// A block to write, unless a lane reads or writes it.
+    pub fn write(&self, block: usize) -> Option<BlockMut<'_, T>> {
+        let Place { holders, note } = &self.places[block];
+        holders.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        let start = self.start_of(block);
+        // SAFETY: nobody held the block, and nobody gets it until the returned one is dropped. The
+        // bytes lie inside the allocation.
+        let (note, bytes) =
+            unsafe { (&mut *note.get(), from_raw_parts_mut(start, self.block_bytes)) };
+        Some(BlockMut { note, bytes, holders })
+    }
+
+    fn start_of(&self, block: usize) -> *mut u8 {
+        assert!(block < self.places.len());
+        // SAFETY: the allocation has `block_bytes` bytes for each place.
+        unsafe { self.start.add(block * self.block_bytes) }
     }
 }
 
 impl<T> Drop for Block<'_, T> {
     fn drop(&mut self) {
-        self.is_taken.store(false, Ordering::Release);
+        self.holders.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl<T> Drop for BlockMut<'_, T> {
+    fn drop(&mut self) {
+        self.holders.store(0, Ordering::Release);
     }
 }
 
@@ -124,29 +158,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_apart_and_with_one_holder_at_a_time() {
+    fn blocks_are_apart_and_written_by_one_holder_alone() {
         let arena = Arena::new(3, 3 << 20, || 0).unwrap();
         {
-            let block = arena.take(1).unwrap();
+            let block = arena.write(1).unwrap();
             block.bytes.fill(7);
             *block.note = 5;
-            assert!(arena.take(1).is_none());
-            let others = [arena.take(0).unwrap(), arena.take(2).unwrap()];
+            assert!(arena.write(1).is_none() && arena.read(1).is_none());
+            let others = [arena.read(0).unwrap(), arena.read(2).unwrap()];
             assert!(others.iter().all(|other| other.bytes.iter().all(|byte| *byte == 0)));
         }
-        let block = arena.take(1).unwrap();
-        assert!(*block.note == 5 && block.bytes.iter().all(|byte| *byte == 7));
-        assert!(Arena::new(1, 0, || ()).unwrap().take(0).unwrap().bytes.is_empty());
+        let readers = [arena.read(1).unwrap(), arena.read(1).unwrap()];
+        assert!(arena.write(1).is_none());
+        for block in readers {
+            assert!(*block.note == 5 && block.bytes.iter().all(|byte| *byte == 7));
+        }
+        assert!(arena.write(1).is_some());
+        assert!(Arena::new(1, 0, || ()).unwrap().read(0).unwrap().bytes.is_empty());
     }
 
     #[test]
-    fn threads_never_have_the_same_block() {
+    fn threads_never_write_what_others_hold() {
         const TURNS: u64 = 10_000;
         let arena = Arena::new(1, 8, || 0).unwrap();
         let count = || {
             let mut done = 0;
             while done < TURNS {
-                let Some(block) = arena.take(0) else { continue };
+                if let Some(block) = arena.read(0) {
+                    assert_eq!(u64::to_le_bytes(*block.note), *block.bytes);
+                }
+                let Some(block) = arena.write(0) else { continue };
                 *block.note += 1;
                 block.bytes.copy_from_slice(&u64::to_le_bytes(*block.note));
                 done += 1;
@@ -156,8 +197,7 @@ mod tests {
             scope.spawn(count);
             scope.spawn(count);
         });
-        let block = arena.take(0).unwrap();
-        assert_eq!((*block.note, &*block.bytes), (2 * TURNS, &(2 * TURNS).to_le_bytes()[..]));
+        assert_eq!(*arena.read(0).unwrap().note, 2 * TURNS);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::arena::{Arena, Block};
+use super::arena::{Arena, Block, BlockMut};
 use crate::types::{CheckpointId, PageId, Position, TokenId};
 
 /// See the module's description.
@@ -62,14 +62,24 @@ impl Kept {
         Ok(Self { pages, states, saves: AtomicU64::new(0) })
     }
 
-    /// A page, unless another lane has it.
+    /// A page to read, unless another lane writes it.
     pub fn page(&self, page: PageId) -> Option<Block<'_, PageNote>> {
-        self.pages.take(page.index())
+        self.pages.read(page.index())
     }
 
-    /// A place for a state, unless another lane has it.
+    /// A page to write, unless another lane uses it.
+    pub fn page_mut(&self, page: PageId) -> Option<BlockMut<'_, PageNote>> {
+        self.pages.write(page.index())
+    }
+
+    /// A place for a state to read, unless another lane writes it.
     pub fn state(&self, place: CheckpointId) -> Option<Block<'_, StateNote>> {
-        self.states.take(place.index())
+        self.states.read(place.index())
+    }
+
+    /// A place for a state to write, unless another lane uses it.
+    pub fn state_mut(&self, place: CheckpointId) -> Option<BlockMut<'_, StateNote>> {
+        self.states.write(place.index())
     }
 
     /// The number of a new save.

@@ -1,6 +1,6 @@
-//! Memory: the memory available ([`available_bytes`]), what texts leave outside the KV cache
-//! ([`Kept`]), and a counting allocator, with which tests
-//! show that steps allocate nothing.
+//! Memory: the memory available ([`available_bytes`]), the prefix store's pages and the saved
+//! recurrent states ([`Kept`]), and a counting allocator, with which tests show that steps allocate
+//! nothing.
 //!
 //! The binary and the allocation tests install [`CountingAllocator`] as the global allocator. Each
 //! allocation increments thread-local counters, so each lane can read its own.
@@ -10,7 +10,7 @@ mod available;
 mod kept;
 mod stack;
 
-pub use arena::{Arena, Block};
+pub use arena::{Arena, Block, BlockMut};
 pub use available::{available_bytes, gib, request_bytes};
 pub use kept::{Kept, KeptSizes, PageNote, StateNote};
 

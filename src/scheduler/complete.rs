@@ -20,9 +20,11 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
         books.page_took = Some(took);
     }
     books.tally.stored_pages += stored as u64;
-    if let Some(disk) = &mut books.disk {
-        let made = batch.stores.iter().filter(|store| store.is_made);
-        made.for_each(|store| disk.note(store.page, books.capacity.pages.count));
+    for store in batch.stores.iter().filter(|store| store.is_made) {
+        books.store.made(store.page, batch.step);
+        if let Some(disk) = &mut books.disk {
+            disk.note(store.page, books.capacity.pages.count);
+        }
     }
     for store in batch.stores.iter().filter(|store| !store.is_made) {
         books.store.lose(store.page, batch.step, &mut books.cells.checkpoints);

@@ -332,20 +332,25 @@ fn next_write(books: &mut Books) -> Option<FileTask> {
         let Some(file) = store.file_of(page).filter(|_| store.has_cells(page)) else {
             continue; // it has gone
         };
+        if !store.is_made(page) {
+            disk.unwritten.push_back(page); // a step in flight stores it
+            continue;
+        }
         let sizes = disk.files.sizes();
-        let parent = store.parent_of(page).filter(|parent| store.has_cells(*parent));
-        let of_parent = parent.and_then(|parent| Some((parent, store.file_of(parent)?)));
         if !disk.files.has(file) {
             disk.unwritten.push_front(page); // its states come after it
-            if let Some((parent, file)) = of_parent
-                && !disk.files.has(file)
+            let parent = store.parent_of(page);
+            let before = match parent {
+                Some(parent) => store.file_of(parent)?,
+                None => files::root(&sizes.seed, store.scope_of(page)),
+            };
+            if let Some(parent) = parent.filter(|parent| store.is_made(*parent))
+                && !disk.files.has(before)
             {
                 disk.unwritten.push_front(parent);
                 continue;
             }
-            let root = files::root(&sizes.seed, store.scope_of(page));
-            let parent = of_parent.map_or(root, |(_, file)| file);
-            break (FileJob::WritePage { page, file, parent }, sizes.page_bytes);
+            break (FileJob::WritePage { page, file, parent: before }, sizes.page_bytes);
         }
         let mut states = store.states_in(page, &cells.checkpoints);
         let Some((place, position)) = states.find(|(_, at)| !disk.files.has_state(file, *at))

@@ -42,6 +42,8 @@ struct Page {
     is_lost: bool,
     /// It is being read from a file.
     is_coming: bool,
+    /// Its cells are there, and no step in flight still has to store them.
+    is_made: bool,
     /// The name of its text up to its end, if texts have names.
     file: Option<FileId>,
 }
@@ -247,6 +249,7 @@ impl Store {
             pins: 0,
             is_lost: false,
             is_coming: false,
+            is_made: false,
             file,
         });
         match parent {
@@ -265,7 +268,14 @@ impl Store {
     /// Notes that a page was read from a file, or that it could not be read.
     pub fn arrive(&mut self, id: PageId, is_read: bool) {
         let page = self.get_mut(id);
-        (page.is_lost, page.is_coming) = (!is_read, false);
+        (page.is_lost, page.is_coming, page.is_made) = (!is_read, false, is_read);
+    }
+
+    /// Notes that step `step` has stored a page.
+    pub fn made(&mut self, id: PageId, step: u64) {
+        if let Some(page) = &mut self.pages[id.index()] {
+            page.is_made |= page.stored == step;
+        }
     }
 
     /// Whether a page is being read from a file.
@@ -278,9 +288,14 @@ impl Store {
         self.pages[page.index()].as_ref()?.file
     }
 
-    /// Whether a page is in use and has cells.
+    /// Whether a page is in use and has cells, or gets them in a step in flight.
     pub fn has_cells(&self, page: PageId) -> bool {
         self.pages[page.index()].as_ref().is_some_and(|page| !page.is_lost)
+    }
+
+    /// Whether the cells of a page are there.
+    pub fn is_made(&self, page: PageId) -> bool {
+        self.get(page).is_made
     }
 
     /// The page before a page.

@@ -60,7 +60,7 @@ impl Disk {
             }
             FileJob::WritePage { .. } | FileJob::WriteState { .. } if fails => Outcome::Refused,
             FileJob::WritePage { page, file, parent } => {
-                let page = self.kept.page(page).expect("nobody else has it");
+                let page = self.kept.page(page).expect("nobody else writes it");
                 let (tokens, cells) = (page.note.tokens(), &page.bytes[..page.note.length()]);
                 assert!(!tokens.is_empty(), "a page without cells is not written");
                 let (tokens, cells) = (tokens.to_vec(), cells.to_vec());
@@ -69,7 +69,7 @@ impl Disk {
                 Outcome::Done
             }
             FileJob::ReadPage { page, file } => {
-                let place = self.kept.page(page).expect("nobody else has it");
+                let place = self.kept.page_mut(page).expect("nobody else writes it");
                 match pages.get(&file).filter(|_| !fails) {
                     Some(Page { tokens, cells, .. }) => {
                         place.bytes[..cells.len()].copy_from_slice(cells);
@@ -84,14 +84,14 @@ impl Disk {
                 }
             }
             FileJob::WriteState { place, position, file } => {
-                let state = self.kept.state(place).expect("nobody else has it");
+                let state = self.kept.state(place).expect("nobody else writes it");
                 assert!(state.note.is_behind(position), "a state is written once it is saved");
                 task.bytes = state.bytes.len() as u64;
                 states.insert((file, position), state.bytes.to_vec());
                 Outcome::Done
             }
             FileJob::ReadState { place, position, file } => {
-                let state = self.kept.state(place).expect("nobody else has it");
+                let state = self.kept.state_mut(place).expect("nobody else writes it");
                 *state.note = StateNote::default();
                 match states.get(&(file, position)).filter(|_| !fails) {
                     Some(bytes) => {
