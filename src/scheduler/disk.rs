@@ -106,12 +106,15 @@ impl Disk {
 pub(super) fn look_up(books: &mut Books, now: Micros) {
     let Some(disk) = &books.disk else { return };
     let is_listed = disk.listing == Listing::Done;
+    let is_fetching = |id: &SequenceId| books.sequences.get(*id).fetch.is_some();
+    let mut fetching = books.waiting.iter().filter(|id| is_fetching(id)).count();
     for index in 0..books.waiting.len() {
         let id = books.waiting[index];
         let sequence = books.sequences.get(id);
         if let Some(fetch) = &sequence.fetch {
             if fetch.is_listing && is_listed {
                 books.sequences.get_mut(id).fetch = None;
+                fetching -= 1;
             } else {
                 if now >= fetch.until {
                     books.sequences.get_mut(id).fetch.as_mut().expect("as above").is_over = true;
@@ -128,9 +131,8 @@ pub(super) fn look_up(books: &mut Books, now: Micros) {
             books.sequences.get_mut(id).fetch = Some(fetch);
             continue;
         }
-        let fetching = books.waiting.iter().filter(|id| books.sequences.get(**id).fetch.is_some());
-        if fetching.count() >= books.capacity.slots {
-            return; // they look again
+        if fetching >= books.capacity.slots {
+            continue; // it looks again
         }
         books.sequences.get_mut(id).looked_up = true;
         let prefix = reuse::find_prefix(books, id);
@@ -140,6 +142,7 @@ pub(super) fn look_up(books: &mut Books, now: Micros) {
             && plan.tokens > coming
         {
             fetch(books, id, scope, &plan, now + computing(books, ready, saved));
+            fetching += 1;
         }
     }
 }
@@ -310,6 +313,8 @@ pub(super) fn next_task(books: &mut Books, now: Micros) -> Option<FileTask> {
     let task = if disk.listing == Listing::Wanted {
         disk.listing = Listing::Asked;
         FileTask::default()
+    } else if let Some((file, states)) = disk.files.next_lost() {
+        FileTask { job: FileJob::Remove { file }, states, ..FileTask::default() }
     } else if let Some(job) = disk.reads.pop_front() {
         FileTask { job, ..FileTask::default() }
     } else if disk.listing == Listing::Done && now >= disk.paused_until {
@@ -401,28 +406,22 @@ pub(super) fn done(books: &mut Books, task: FileTask, now: Micros) {
         }
         FileJob::WritePage { page, file, .. } => {
             store.unpin(&[page]);
-            if is_done {
-                disk.files.end_page(file, task.bytes);
-            } else {
-                disk.files.remove(file);
-            }
+            disk.files.end_page(file, is_done.then_some(task.bytes));
         }
         FileJob::WriteState { place, position, file } => {
             checkpoints.unpin(place);
             disk.files.end_state(file, position.0, is_done.then_some(task.bytes));
         }
         FileJob::ReadPage { page, file } => {
-            disk.files.end_read(file);
+            disk.files.end_read(file, is_done);
             store.arrive(page, is_done);
             store.unpin(&[page]);
             if is_done {
                 disk.page_took = Some(task.took);
-            } else {
-                disk.files.remove(file);
             }
         }
         FileJob::ReadState { place, position, file } => {
-            disk.files.end_read(file);
+            disk.files.end_read_state(file, position.0, is_done);
             let index = disk.states.iter().position(|(other, _)| *other == place);
             let (_, page) = disk.states.swap_remove(index.expect("it is being read"));
             if is_done && store.has_cells(page) {
@@ -431,9 +430,6 @@ pub(super) fn done(books: &mut Books, task: FileTask, now: Micros) {
             }
             checkpoints.unpin(place);
             store.unpin(&[page]);
-            if !is_done {
-                disk.files.lose_state(file, position.0);
-            }
             for id in &*waiting {
                 if let Some(fetch) = &mut sequences.get_mut(*id).fetch
                     && fetch.state == Some(place)

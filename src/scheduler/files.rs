@@ -27,6 +27,9 @@ pub(super) struct Files {
     /// All pages, about in the order of their last use.
     order: VecDeque<FileId>,
     bytes: u64,
+    /// Pages that were lost, with the tokens before each of their states, whose files are to be
+    /// removed.
+    lost: Vec<(FileId, Vec<u32>)>,
 }
 
 /// A page that is in a file, or is being written.
@@ -89,6 +92,7 @@ impl Files {
             children: HashMap::new(),
             order: VecDeque::new(),
             bytes: 0,
+            lost: Vec::new(),
         }
     }
 
@@ -171,13 +175,15 @@ impl Files {
         self.order.push_back(file);
     }
 
-    /// Notes that a page was written.
-    pub fn end_page(&mut self, file: FileId, bytes: u64) {
+    /// Notes that a page was written, with its bytes, or that it was not.
+    pub fn end_page(&mut self, file: FileId, bytes: Option<u64>) {
         let known = self.known.get_mut(&file).expect("a page stays while it is written");
-        (known.is_written, known.jobs) = (true, known.jobs - 1);
-        let more = known.bytes - self.sizes.page_bytes; // of states, if it has any
-        self.bytes = self.bytes - known.bytes + bytes + more;
-        known.bytes = bytes + more;
+        known.is_written = bytes.is_some();
+        let of_states = known.bytes - self.sizes.page_bytes;
+        let now = bytes.unwrap_or_default() + of_states;
+        self.bytes = self.bytes - known.bytes + now;
+        known.bytes = now;
+        self.end_job(file);
     }
 
     /// Notes that a state behind a page's tokens is about to be written.
@@ -193,13 +199,13 @@ impl Files {
     pub fn end_state(&mut self, file: FileId, position: u32, bytes: Option<u64>) {
         let known = self.known.get_mut(&file).expect("a page stays while its state is written");
         known.unwritten.retain(|other| *other != position);
-        known.jobs -= 1;
         if bytes.is_some() {
             known.states.push(position);
         }
         let now = known.bytes - self.sizes.state_bytes + bytes.unwrap_or_default();
         self.bytes = self.bytes - known.bytes + now;
         known.bytes = now;
+        self.end_job(file);
     }
 
     /// Notes that a page or a state of it is about to be read.
@@ -208,17 +214,41 @@ impl Files {
         (known.is_used, known.jobs) = (true, known.jobs + 1);
     }
 
-    /// Notes that a page or a state of it was read.
-    pub fn end_read(&mut self, file: FileId) {
+    /// Notes that a page was read, or that it could not be used. Its file is gone then.
+    pub fn end_read(&mut self, file: FileId, is_read: bool) {
         let known = self.known.get_mut(&file).expect("a page stays while it is read");
-        known.jobs -= 1;
+        known.is_written &= is_read;
+        self.end_job(file);
     }
 
-    /// Notes that a state could not be used. Its file is gone.
-    pub fn lose_state(&mut self, file: FileId, position: u32) {
-        if let Some(known) = self.known.get_mut(&file) {
-            known.states.retain(|other| *other != position);
+    /// Notes that a state was read, or that it could not be used. Its file is gone then.
+    pub fn end_read_state(&mut self, file: FileId, position: u32, is_read: bool) {
+        let known = self.known.get_mut(&file).expect("a page stays while its state is read");
+        let before = known.states.len();
+        known.states.retain(|other| is_read || *other != position);
+        if known.states.len() < before {
+            let bytes = self.sizes.state_bytes.min(known.bytes);
+            known.bytes -= bytes;
+            self.bytes -= bytes;
         }
+        self.end_job(file);
+    }
+
+    /// One job of a page less. A page without a file goes with its last job.
+    fn end_job(&mut self, file: FileId) {
+        let known = self.known.get_mut(&file).expect("a page stays during its jobs");
+        known.jobs -= 1;
+        if known.jobs == 0 && !known.is_written {
+            let states = self.remove(file);
+            if !states.is_empty() {
+                self.lost.push((file, states));
+            }
+        }
+    }
+
+    /// A page without a file whose states' files are to be removed, with the tokens before each.
+    pub fn next_lost(&mut self) -> Option<(FileId, Vec<u32>)> {
+        self.lost.pop()
     }
 
     /// Notes that a text is used, so that its pages stay.
@@ -293,7 +323,7 @@ mod tests {
         let file = behind(parent, tokens);
         files.begin_page(file, parent, tokens);
         assert_eq!(files.next(parent, tokens, 4), None, "not before it is written");
-        files.end_page(file, 100);
+        files.end_page(file, Some(100));
         files.check();
         file
     }
@@ -337,7 +367,7 @@ mod tests {
         files.end_state(second, 6, Some(10));
         files.begin_read(second);
         assert_eq!(files.make_room(100), Err(()), "it is being read");
-        files.end_read(second);
+        files.end_read(second, true);
         assert_eq!(files.make_room(100), Ok(Some(second)));
         assert_eq!(files.remove(second), [6]);
         assert_eq!(files.bytes, 100);
@@ -356,7 +386,29 @@ mod tests {
         files.begin_state(page, 4);
         files.end_state(page, 4, Some(10));
         assert_eq!(files.states_of(page), [4]);
-        files.lose_state(page, 4);
-        assert!(!files.has_state(page, 4));
+        files.begin_read(page);
+        files.end_read_state(page, 4, false);
+        assert!(!files.has_state(page, 4), "its file is gone");
+        assert_eq!(files.bytes, 100);
+        files.check();
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_read_goes_when_its_jobs_have_ended_with_its_states() {
+        let mut files = files();
+        let start = root(&SEED, CacheScope::default());
+        let page = write(&mut files, start, &[1, 2, 3, 4]);
+        files.begin_state(page, 3);
+        files.begin_read(page);
+        files.begin_read(page);
+        files.end_read(page, false);
+        assert_eq!(files.next(start, &[1, 2, 3, 4], 4), None);
+        files.end_state(page, 3, Some(10));
+        assert!(files.has(page) && files.next_lost().is_none(), "a job uses it");
+        files.end_read(page, false);
+        assert!(!files.has(page));
+        assert_eq!(files.next_lost(), Some((page, vec![3])));
+        assert_eq!(files.bytes, 0);
+        files.check();
     }
 }

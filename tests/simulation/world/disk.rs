@@ -9,7 +9,7 @@ use corelane::limits::FILE_TASKS_MAX;
 use corelane::memory::{Kept, StateNote};
 use corelane::ring::files::{FileJob, FileTask, FoundPage, Outcome};
 use corelane::ring::{self, FrontLink, LaneLink, bell::SocketBell};
-use corelane::types::{FileId, Position, TokenId};
+use corelane::types::{FileId, KeyId, Position, TokenId};
 
 use super::{Occurrence, World};
 use crate::support::Random;
@@ -19,6 +19,8 @@ use crate::support::Random;
 pub struct Files {
     pages: HashMap<FileId, Page>,
     states: HashMap<(FileId, Position), Vec<u8>>,
+    /// The tenant of each token of a page.
+    writers: HashMap<FileId, Vec<Option<KeyId>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,7 +53,7 @@ impl Disk {
 
     /// Does a job. `fails` makes that impossible.
     fn work(&mut self, task: &mut FileTask, fails: bool, random: &mut Random) {
-        let Files { pages, states } = &mut self.files;
+        let Files { pages, states, .. } = &mut self.files;
         let outcome = match task.job {
             FileJob::List => {
                 let left = self.unlisted.len().saturating_sub(random.within(1, 20));
@@ -154,6 +156,16 @@ impl World {
         disk.work(&mut task, fails, &mut self.random);
         task.took = Duration::from_micros(self.random.within(1, 2_000) as u64);
         let (name, is_done) = (name_of(task.job), task.outcome == Outcome::Done);
+        let (stored, writers) = (&mut self.tenants.stored, &mut disk.files.writers);
+        match task.job {
+            FileJob::WritePage { page, file, .. } => {
+                writers.insert(file, stored[&page].clone());
+            }
+            FileJob::ReadPage { page, file } => {
+                stored.insert(page, writers[&file].clone());
+            }
+            _ => {}
+        }
         disk.link.send(task);
         if !disk.jobs.is_empty() {
             self.begin_file_job();

@@ -11,7 +11,7 @@ pub(super) struct Tenants {
     /// The tenant of each token, by slot.
     written: Vec<Vec<Option<KeyId>>>,
     /// The tenant of each token of a page of the prefix store.
-    stored: HashMap<PageId, Vec<Option<KeyId>>>,
+    pub(super) stored: HashMap<PageId, Vec<Option<KeyId>>>,
     /// The tenant of each owner of a slot that started.
     starters: HashMap<Owner, KeyId>,
 }
