@@ -46,6 +46,9 @@ pub(super) struct Books {
     /// The step that is being planned has a copy from one slot to another.
     pub copied: bool,
     pub step: u64,
+    /// The last step that was given to the decode lane, and the last one that came back.
+    pub sent: u64,
+    pub returned: u64,
     /// The time that all steps have taken.
     pub ran: Duration,
     /// For each key, the slots that it held recently.
@@ -91,6 +94,8 @@ impl Books {
             rows_max: capacity.step_rows,
             copied: false,
             step: 0,
+            sent: 0,
+            returned: 0,
             ran: Duration::ZERO,
             recent: vec![Recent::default(); capacity.weights.len()].into_boxed_slice(),
             guesses_made: 1.0,
@@ -136,7 +141,7 @@ impl Books {
         // If each sequence has a KV cache of its own, llama.cpp computes only rows of neighbouring
         // slots in this order together.
         batch.rows.sort_unstable_by_key(|row| (row.owner.slot, row.position));
-        batch.step = self.step;
+        (batch.step, self.sent) = (self.step, self.step);
         // Count only the guesses that will probably be made: the best threads depend on the rows.
         let guesses = f64::from(batch.guessed_rows) * self.guesses_made;
         batch.threads = self.cost.choose_threads(batch.rows.len() + guesses.round() as usize);

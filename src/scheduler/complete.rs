@@ -12,6 +12,7 @@ use crate::types::SequenceId;
 
 /// Takes the answers of a step. Calls `event` with the outcome for each sequence.
 pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnMut(Event)) {
+    books.returned = batch.step;
     learn(books, batch);
     let stored = batch.stores.iter().filter(|store| store.is_made).count();
     let pages = stored + batch.loads.len();

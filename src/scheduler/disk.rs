@@ -25,7 +25,8 @@ use crate::types::{CacheScope, CheckpointId, FileId, PageId, Position, SequenceI
 pub(super) struct Disk {
     pub files: Files,
     listing: Listing,
-    reads: VecDeque<FileJob>,
+    /// Files to read, each with the last step that may use what its place in memory held before.
+    reads: VecDeque<(u64, FileJob)>,
     /// The places for states that are being read, each with the page that the state belongs to.
     states: Vec<(CheckpointId, PageId)>,
     /// Pages that may lack a file, or files of their states.
@@ -236,7 +237,7 @@ fn pages_of(books: &Books, id: SequenceId) -> usize {
 
 /// Gets places in memory for what is to be read, and lets the sequence wait for it.
 fn fetch(books: &mut Books, id: SequenceId, scope: CacheScope, plan: &Plan, until: Micros) {
-    let step = books.step;
+    let (step, sent) = (books.step, books.sent);
     let Some(disk) = &mut books.disk else { return };
     let store = &mut books.store;
     let checkpoints = &mut books.cells.checkpoints;
@@ -253,11 +254,12 @@ fn fetch(books: &mut Books, id: SequenceId, scope: CacheScope, plan: &Plan, unti
                 let Some(page) = store.add(scope, tokens, missing, step, checkpoints) else {
                     break;
                 };
+                assert_eq!(store.file_of(page), Some(file), "a page has the name of its text");
                 store.expect(page);
                 store.pin(&[page]);
                 fetch.tokens += plan.tokens.saturating_sub(from).min(tokens.len());
                 disk.files.begin_read(file);
-                disk.reads.push_back(FileJob::ReadPage { page, file });
+                disk.reads.push_back((sent, FileJob::ReadPage { page, file }));
                 page
             }
         };
@@ -272,7 +274,7 @@ fn fetch(books: &mut Books, id: SequenceId, scope: CacheScope, plan: &Plan, unti
     {
         let position = Position(plan.tokens as u32); // at most SEQUENCE_TOKENS_MAX
         disk.files.begin_read(file);
-        disk.reads.push_back(FileJob::ReadState { place, position, file });
+        disk.reads.push_back((sent, FileJob::ReadState { place, position, file }));
         store.pin(&[*page]);
         disk.states.push((place, *page));
         fetch.state = Some(place);
@@ -315,7 +317,7 @@ pub(super) fn next_task(books: &mut Books, now: Micros) -> Option<FileTask> {
         FileTask::default()
     } else if let Some((file, states)) = disk.files.next_lost() {
         FileTask { job: FileJob::Remove { file }, states, ..FileTask::default() }
-    } else if let Some(job) = disk.reads.pop_front() {
+    } else if let Some((_, job)) = disk.reads.pop_front_if(|(step, _)| *step <= books.returned) {
         FileTask { job, ..FileTask::default() }
     } else if disk.listing == Listing::Done && now >= disk.paused_until {
         next_write(books)?

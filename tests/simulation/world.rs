@@ -57,8 +57,7 @@ use crate::support::{Random, mask_lane as new_mask_lane, served_model};
 
 use checks::{Answers, without_late_tokens};
 use connections::Link;
-use disk::Disk;
-pub use disk::Files;
+use disk::{Disk, Files};
 pub use faults::Fault;
 use keys::Tenants;
 
@@ -192,10 +191,16 @@ struct Running {
     fails: Option<StepError>,
 }
 
+/// The files of a server that has ended, and the texts that its clients know.
+pub struct Left {
+    files: Files,
+    requests: Requests,
+}
+
 impl World {
-    /// A world that does as `seed` says. `files` are those that an earlier server of this seed has
-    /// left.
-    pub fn new(seed: u64, fault: Option<Fault>, files: Files) -> Self {
+    /// A world that does as `seed` says, after an earlier one of this seed if that has left
+    /// something.
+    pub fn new(seed: u64, fault: Option<Fault>, left: Option<Left>) -> Self {
         let mut random = Random::new(seed);
         let slots = random.within(1, 8);
         let is_recurrent = random.one_in(3);
@@ -236,15 +241,16 @@ impl World {
         let pages = if has_store { random.within(1, 60) } else { 0 };
         let pages = Pages { count: pages, tokens: random.within(if returns { 8 } else { 1 }, 40) };
         let kept = kept(pages, states.checkpoints);
-        let has_files = pages.count > 0 && capacity.reuse && random.one_in(2);
+        let has_files = pages.count > 0 && capacity.reuse && (returns || random.one_in(2));
         let page_bytes = page_bytes(pages.tokens) as u64;
         let sizes = FileSizes {
-            bytes_max: page_bytes * random.within(3, 100) as u64,
+            bytes_max: page_bytes * random.within(3, 400) as u64,
             page_bytes,
             state_bytes: STATE_BYTES as u64,
             seed: [7; 32],
         };
-        let files_link = has_files.then(|| Disk::new(kept.clone(), files));
+        let (files, requests) = left.map(|Left { files, requests }| (files, requests)).unzip();
+        let files_link = has_files.then(|| Disk::new(kept.clone(), files.unwrap_or_default()));
         let (disk, files) = files_link.unzip();
         let capacity = Capacity {
             states: is_recurrent.then_some(states),
@@ -288,7 +294,8 @@ impl World {
             fault,
             now: Micros(1_000),
             events: BinaryHeap::new(),
-            requests: Requests::new(sequence_tokens as usize, constrains, returns),
+            requests: requests
+                .unwrap_or_else(|| Requests::new(sequence_tokens as usize, constrains, returns)),
             clients: Vec::new(),
             places: Places::new(random.within(4, 80)),
             links: Vec::new(),
@@ -327,15 +334,17 @@ impl World {
         }
     }
 
-    /// Runs until nothing more can happen, and checks that nothing is left over. Returns the files
-    /// that it leaves, if it has any.
-    pub fn run(mut self) -> (Tally, Option<Files>) {
+    /// Runs until nothing more can happen, and checks that nothing is left over. Returns what the
+    /// next server of this seed finds, if this one has files.
+    pub fn run(mut self) -> (Tally, Option<Left>) {
         self.after(Duration::ZERO, Occurrence::Arrive);
         self.take_file_jobs();
         for _ in 0..EVENTS_MAX {
             if !self.happen() {
                 self.check_end();
-                return (self.tally, self.disk.map(|disk| disk.files));
+                let requests = self.requests;
+                let left = self.disk.map(|disk| Left { files: disk.files, requests });
+                return (self.tally, left);
             }
         }
         panic!("{EVENTS_MAX} events, and no end");

@@ -15,15 +15,15 @@ use super::{Occurrence, World};
 use crate::support::Random;
 
 /// Files that outlive a server.
-#[derive(Clone, Debug, Default)]
-pub struct Files {
+#[derive(Debug, Default)]
+pub(super) struct Files {
     pages: HashMap<FileId, Page>,
     states: HashMap<(FileId, Position), Vec<u8>>,
     /// The tenant of each token of a page.
     writers: HashMap<FileId, Vec<Option<KeyId>>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Page {
     parent: FileId,
     tokens: Vec<TokenId>,
@@ -151,10 +151,12 @@ impl World {
 
     pub(super) fn end_file_job(&mut self) {
         let fails = self.random.one_in(if self.failures { 8 } else { 1000 });
+        let most = [10, 2_000][self.random.within(0, 1)];
+        let took = self.within_us(1, most);
         let disk = self.disk.as_mut().expect("jobs come from there");
         let mut task = disk.jobs.pop_front().expect("it was begun");
         disk.work(&mut task, fails, &mut self.random);
-        task.took = Duration::from_micros(self.random.within(1, 2_000) as u64);
+        task.took = took;
         let (name, is_done) = (name_of(task.job), task.outcome == Outcome::Done);
         let (stored, writers) = (&mut self.tenants.stored, &mut disk.files.writers);
         match task.job {
