@@ -12,6 +12,9 @@ use crate::types::{CheckpointId, SlotId};
 /// All checkpoints.
 pub(super) struct Checkpoints {
     saved: Vec<Option<Saved>>,
+    /// The last step that was to save a state into each place. A step must not do that twice: the
+    /// first save may fail after the second one was made.
+    last_saves: Vec<u64>,
     /// The checkpoints of each slot, in the order of their positions.
     slots: Vec<Vec<CheckpointId>>, // [slots], each of capacity `saved.len()`
     /// Saves so far.
@@ -55,7 +58,7 @@ impl Checkpoints {
     /// Room for `count` checkpoints.
     pub fn new(count: usize, slots: usize) -> Self {
         let slots = (0..slots).map(|_| Vec::with_capacity(count)).collect();
-        Self { saved: vec![None; count], slots, saves: 0 }
+        Self { saved: vec![None; count], last_saves: vec![0; count], slots, saves: 0 }
     }
 
     /// Saved states.
@@ -93,6 +96,7 @@ impl Checkpoints {
     pub fn save(&mut self, slot: SlotId, tokens: usize, step: u64) -> Option<CheckpointId> {
         let saves = tokens - self.find(slot, tokens).map_or(0, |(_, position)| position);
         let id = self.place(saves, step)?;
+        self.last_saves[id.index()] = step;
         self.put(id, Saved { position: tokens, users: 1, saves, saved: step, used: step, ..NEW });
         self.slots[slot.index()].push(id);
         Some(id)
@@ -142,7 +146,9 @@ impl Checkpoints {
 
     /// Finds a place for a state that saves `saves` tokens.
     fn place(&mut self, saves: usize, step: u64) -> Option<CheckpointId> {
-        if let Some(index) = self.saved.iter().position(Option::is_none) {
+        let is_free =
+            |index: &usize| self.saved[*index].is_none() && self.last_saves[*index] < step;
+        if let Some(index) = (0..self.saved.len()).find(is_free) {
             return Some(CheckpointId(index as u16)); // at most CHECKPOINTS_MAX
         }
         let (id, worth) = self.least(step)?;
@@ -347,5 +353,14 @@ mod tests {
         assert_eq!(checkpoints.save(FIRST, 100, 2), Some(id));
         checkpoints.lose(id, 1);
         assert_eq!(checkpoints.count(), 1);
+    }
+
+    #[test]
+    fn a_step_saves_one_state_into_a_place() {
+        let mut checkpoints = Checkpoints::new(1, 2);
+        let id = checkpoints.save(FIRST, 100, 1).unwrap();
+        checkpoints.truncate(FIRST, 0);
+        assert_eq!(checkpoints.save(SECOND, 100, 1), None, "the first save may come late");
+        assert_eq!(checkpoints.save(SECOND, 100, 2), Some(id));
     }
 }

@@ -41,8 +41,10 @@ impl World {
 
     /// Tells the references the answers that the engine is about to take.
     pub(super) fn tell_references(&mut self) {
+        // Those whose rows failed in one of these steps. The engine drops their later rows.
+        let mut failed: HashSet<Owner> = HashSet::new();
         for answers in std::mem::take(&mut self.answers) {
-            let failed: HashSet<Owner> = answers.failed.iter().copied().collect();
+            failed.extend(&answers.failed);
             for rows in answers.rows.chunk_by(|a, b| a.0 == b.0) {
                 let [.., (owner, position)] = rows else { continue };
                 let is_shown = !answers.step_failed && !failed.contains(owner);
