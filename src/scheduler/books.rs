@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::capacity::Capacity;
 use super::cells::Cells;
 use super::cost::StepCost;
-use super::disk::{self, Disk};
+use super::disk_jobs::Disk;
 use super::files::Files;
 use super::luck::Luck;
 use super::masks::Masks;
@@ -224,6 +224,13 @@ impl Books {
         }
     }
 
+    /// Keeps no pages any longer for a sequence that waited for files, and starts or ends.
+    pub fn end_fetch(&mut self, id: SequenceId) {
+        if let Some(fetch) = self.sequences.get_mut(id).fetch.take() {
+            self.store.unpin(&fetch.pages);
+        }
+    }
+
     /// Ends a sequence: it leaves its slot and the books. Its tokens stay in the slot, as a prefix
     /// for later sequences.
     pub fn release(&mut self, id: SequenceId) {
@@ -234,7 +241,7 @@ impl Books {
         // Its state comes with the last page.
         let lacks_state = self.capacity.states.is_some() && self.sequences.get(id).loads.is_some();
         self.drop_loads(id);
-        disk::end_fetch(self, id);
+        self.end_fetch(id);
         let mut sequence = self.sequences.remove(id);
         match sequence.state {
             Stage::Waiting => {

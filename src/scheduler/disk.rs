@@ -7,61 +7,18 @@
 //!
 //! The disk lane has at most [`FILE_TASKS_MAX`] jobs. Reads go before writes.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::books::Books;
 use super::cost::Rows;
-use super::files::{self, Files};
-use super::reuse;
+use super::disk_jobs::{Fetch, Listing};
 use super::store::Missing;
 use super::tuning::{FETCH_TIME, FETCH_TIME_MIN, FETCHED_PART, FILES_PAUSE, REUSE_TOKENS_MIN};
+use super::{files, reuse};
 use crate::clock::Micros;
 use crate::limits::FILE_TASKS_MAX;
 use crate::ring::files::{FileJob, FileTask, Outcome};
-use crate::types::{CacheScope, CheckpointId, FileId, PageId, Position, SequenceId};
-
-/// The files, and the jobs to do.
-pub(super) struct Disk {
-    pub files: Files,
-    listing: Listing,
-    /// Files to read, each with the last step that may use what its place in memory held before.
-    reads: VecDeque<(u64, FileJob)>,
-    /// The places for states that are being read, each with the page that the state belongs to.
-    states: Vec<(CheckpointId, PageId)>,
-    /// Pages that may lack a file, or files of their states.
-    unwritten: VecDeque<PageId>,
-    jobs: usize,
-    /// After a failed write, the time until which nothing is written.
-    paused_until: Micros,
-    /// The time to read a page, of the last one that was read.
-    page_took: Option<Duration>,
-}
-
-/// The list of the files that an earlier server has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listing {
-    Wanted,
-    Asked,
-    Done,
-}
-
-/// What a waiting sequence waits for.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Fetch {
-    /// Its pages in memory, with those that are being read.
-    pages: Vec<PageId>,
-    /// The place of a state that is being read.
-    state: Option<CheckpointId>,
-    /// The list of files is not complete.
-    is_listing: bool,
-    /// It waits no longer than this.
-    until: Micros,
-    /// The wait is over. The pages are kept until the sequence starts.
-    pub is_over: bool,
-    /// The tokens of the pages that were read.
-    pub tokens: usize,
-}
+use crate::types::{CacheScope, FileId, PageId, Position, SequenceId};
 
 /// Pages and a state to read.
 struct Plan {
@@ -77,30 +34,6 @@ struct Plan {
 enum Part {
     Here(PageId),
     InFile(FileId),
-}
-
-impl Disk {
-    /// Without jobs.
-    pub fn new(files: Files) -> Self {
-        Self {
-            files,
-            listing: Listing::Wanted,
-            reads: VecDeque::new(),
-            states: Vec::new(),
-            unwritten: VecDeque::new(),
-            jobs: 0,
-            paused_until: Micros(0),
-            page_took: None,
-        }
-    }
-
-    /// Notes that a page may lack files. `most` pages are noted.
-    pub fn note(&mut self, page: PageId, most: usize) {
-        if self.unwritten.len() == most {
-            self.unwritten.pop_front();
-        }
-        self.unwritten.push_back(page);
-    }
 }
 
 /// Lets waiting sequences that have just come wait for files, if these save them time.
@@ -300,13 +233,6 @@ fn end_waits(books: &mut Books) {
 pub(super) fn next_end(books: &Books) -> Option<Micros> {
     let fetches = books.waiting.iter().filter_map(|id| books.sequences.get(*id).fetch.as_ref());
     fetches.filter(|fetch| !fetch.is_over).map(|fetch| fetch.until).min()
-}
-
-/// Keeps nothing any longer for a sequence that has started or ended.
-pub(super) fn end_fetch(books: &mut Books, id: SequenceId) {
-    if let Some(fetch) = books.sequences.get_mut(id).fetch.take() {
-        books.store.unpin(&fetch.pages);
-    }
 }
 
 /// The next job for the disk lane, if there is one and the lane has room for it.

@@ -23,6 +23,7 @@ pub mod cost;
 mod curve;
 mod decode;
 mod disk;
+mod disk_jobs;
 mod event;
 mod files;
 mod guesses;

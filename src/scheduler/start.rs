@@ -11,7 +11,7 @@ use super::reuse::{Prefix, Ready};
 use super::sequence::Stage;
 use super::shares::Overtaken;
 use super::tuning::CHECKPOINT_TOKENS_MIN;
-use super::{claims, constrained, disk, moves, pressure, queue, reuse};
+use super::{claims, constrained, moves, pressure, queue, reuse};
 use crate::ring::message::Batch;
 use crate::types::{Owner, SequenceId, SlotId};
 
@@ -61,7 +61,7 @@ pub(super) fn start_waiting(books: &mut Books, batch: &mut Batch, claimant: Opti
             return;
         }
         books.waiting.swap_remove(index);
-        disk::end_fetch(books, id);
+        books.end_fetch(id);
         let sequence = books.sequences.get(id);
         books.shares.leave(sequence.asked.key, sequence.tokens.len());
     }
