@@ -24,6 +24,9 @@ use crate::types::ModelInfo;
 
 const MIB: u64 = 1 << 20;
 
+/// Fewest pages, each with a recurrent state, for which there must be room.
+const FILES_MIN: u64 = 4;
+
 /// Opens the folder for a server of `config`, if it has one. The model is in the file `path` and
 /// those that belong to it.
 ///
@@ -65,6 +68,16 @@ pub(super) fn open_folder(
         state_bytes: Seals::file_bytes(0, kept.state_bytes) as u64,
         seed,
     };
+    let least = FILES_MIN * (sizes.page_bytes + sizes.state_bytes);
+    if sizes.bytes_max < least {
+        return Err(format!(
+            "--cache-disk-size is {mib}; a page of this model takes {:.1} MiB in a file and a recurrent \
+             state {:.1} MiB, so it must be at least {}",
+            sizes.page_bytes as f64 / MIB as f64,
+            if kept.states > 0 { sizes.state_bytes as f64 / MIB as f64 } else { 0.0 },
+            least.div_ceil(MIB),
+        ));
+    }
     let options = FolderOptions {
         path: folder.clone(),
         bytes_max: sizes.bytes_max,

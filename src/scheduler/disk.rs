@@ -259,7 +259,7 @@ fn next_write(books: &mut Books) -> Option<FileTask> {
     let Books { disk, store, cells, .. } = &mut *books;
     let disk = disk.as_mut()?;
     let mut tries = disk.unwritten.len() + store.used(); // each page may bring those before it
-    let (job, bytes) = loop {
+    let (job, bytes, kept) = loop {
         let page = disk.unwritten.pop_front()?;
         tries = tries.checked_sub(1)?;
         let Some(file) = store.file_of(page).filter(|_| store.has_cells(page)) else {
@@ -283,7 +283,8 @@ fn next_write(books: &mut Books) -> Option<FileTask> {
                 disk.unwritten.push_front(parent);
                 continue;
             }
-            break (FileJob::WritePage { page, file, parent: before }, sizes.page_bytes);
+            let job = FileJob::WritePage { page, file, parent: before };
+            break (job, sizes.page_bytes, [file, before]);
         }
         let mut states = store.states_in(page, &cells.checkpoints);
         let Some((place, position)) = states.find(|(_, at)| !disk.files.has_state(file, *at))
@@ -296,10 +297,14 @@ fn next_write(books: &mut Books) -> Option<FileTask> {
         }
         disk.unwritten.push_front(page); // it may have more states
         let position = Position(position as u32); // at most SEQUENCE_TOKENS_MAX
-        break (FileJob::WriteState { place, position, file }, sizes.state_bytes);
+        break (FileJob::WriteState { place, position, file }, sizes.state_bytes, [file; 2]);
     };
     let mut task = FileTask { job, ..FileTask::default() };
-    match disk.files.make_room(bytes).ok()? {
+    let Ok(removed) = disk.files.make_room(bytes, kept) else {
+        disk.unwritten.clear(); // the files that are used leave no room
+        return None;
+    };
+    match removed {
         Some(file) => {
             task.states = disk.files.remove(file);
             task.job = FileJob::Remove { file };

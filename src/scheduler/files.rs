@@ -259,16 +259,17 @@ impl Files {
     }
 
     /// The page that must go before a file of `bytes` bytes is written: one that was not used for
-    /// long. `Err` if there is none now.
-    pub fn make_room(&mut self, bytes: u64) -> Result<Option<FileId>, ()> {
+    /// long, and none of `kept`. `Err` if there is none.
+    pub fn make_room(&mut self, bytes: u64, kept: [FileId; 2]) -> Result<Option<FileId>, ()> {
         if self.bytes + bytes <= self.sizes.bytes_max {
             return Ok(None);
         }
-        for _ in 0..TRIES_TO_EVICT.min(self.order.len()) {
+        // The first look at a page that was used spares it.
+        for _ in 0..TRIES_TO_EVICT.min(2 * self.order.len()) {
             let file = self.order.pop_front().expect("it is not empty");
             let Some(known) = self.known.get_mut(&file) else { continue }; // it has gone
             let has_children = self.children.get(&file).is_some_and(|all| !all.is_empty());
-            if known.jobs > 0 || known.is_used || has_children {
+            if known.jobs > 0 || known.is_used || has_children || kept.contains(&file) {
                 known.is_used = false;
                 self.order.push_back(file);
                 continue;
@@ -354,21 +355,21 @@ mod tests {
         let first = write(&mut files, start, &[1, 2, 3, 4]);
         let second = write(&mut files, first, &[5, 6]);
         let other = write(&mut files, start, &[9]);
-        assert_eq!(files.make_room(0), Ok(None));
-        // Each was used when it was written; the second time round, none was.
+        assert_eq!(files.make_room(0, [start, start]), Ok(None));
+        // Each was used when it was written. The first look spares it.
+        let none = [start, start];
         files.touch(first);
-        assert_eq!(files.make_room(100), Err(()));
-        files.touch(second);
-        assert_eq!(files.make_room(100), Ok(Some(other)));
+        assert_eq!(files.make_room(100, [second, other]), Err(()), "it has a page behind it");
+        assert_eq!(files.make_room(100, [second, start]), Ok(Some(other)));
         assert!(files.remove(other).is_empty());
         files.check();
         files.begin_state(second, 6);
-        assert_eq!(files.make_room(100), Err(()), "its state is being written");
+        assert_eq!(files.make_room(100, none), Err(()), "its state is being written");
         files.end_state(second, 6, Some(10));
         files.begin_read(second);
-        assert_eq!(files.make_room(100), Err(()), "it is being read");
+        assert_eq!(files.make_room(100, none), Err(()), "it is being read");
         files.end_read(second, true);
-        assert_eq!(files.make_room(100), Ok(Some(second)));
+        assert_eq!(files.make_room(100, none), Ok(Some(second)));
         assert_eq!(files.remove(second), [6]);
         assert_eq!(files.bytes, 100);
         files.check();

@@ -14,6 +14,7 @@ mod costly;
 mod decode_lane;
 mod delta;
 mod described;
+mod disk;
 mod documents;
 mod draft;
 mod embeddings;
