@@ -22,6 +22,12 @@ pub const PAGE_TOKENS_MAX: usize = 256;
 /// Jobs at the disk lane.
 pub const FILE_TASKS_MAX: usize = 8;
 
+/// Jobs at the disk lane that write. A read must not wait behind more of them.
+pub const FILE_WRITES_MAX: usize = 2;
+
+/// Pages in the prefix store's files.
+pub const FILES_MAX: usize = 65_536;
+
 /// Files that the disk lane lists at once.
 pub const FILES_LISTED: usize = 64;
 

@@ -27,8 +27,8 @@ impl Checkpoint {
         id: CheckpointId,
         position: Position,
     ) -> Option<(Self, Block<'_, StateNote>)> {
-        let block = kept.state(id).filter(|block| block.note.is_behind(position))?;
-        Some((Self { id, position, serial: block.note.serial }, block))
+        let block = kept.state(id).filter(|block| block.note().is_behind(position))?;
+        Some((Self { id, position, serial: block.note().serial }, block))
     }
 
     /// The state, if its place still holds it.

@@ -47,15 +47,16 @@ impl<B: Backend> DecodeLane<B> {
         let began = self.metrics.clock.now();
         for store in &mut batch.stores {
             let slot = &self.slots[store.slot.index()];
-            let Some(page) = self.kept.page_mut(store.page) else { continue };
+            let Some(mut page) = self.kept.page_mut(store.page) else { continue };
+            let (note, bytes) = page.parts();
             let positions = store.from..store.to;
             let length = match slot.next >= store.to {
-                true => self.backend.store_page(store.slot, positions, page.bytes),
+                true => self.backend.store_page(store.slot, positions, bytes),
                 false => 0,
             };
             store.is_made = length > 0;
             let tokens = &slot.history[store.from.index()..store.to.index()];
-            page.note.put(if store.is_made { tokens } else { &[] }, length);
+            note.put(if store.is_made { tokens } else { &[] }, length);
         }
         self.count_pages(batch, began);
     }
@@ -68,15 +69,15 @@ impl<B: Backend> DecodeLane<B> {
         let place = &mut self.slots[owner.slot.index()];
         // Invariant: positions are checked on both sides of the ring.
         assert_eq!((place.generation, place.next), (owner.generation, from), "{load:?}");
-        let tokens = page.note.tokens().get(..to.index() - from.index());
+        let tokens = page.note().tokens().get(..to.index() - from.index());
         let Some(tokens) = tokens else { return false };
         let found = checkpoint.and_then(|id| Checkpoint::find(&self.kept, id, to));
         let is_lost = checkpoint.is_some() && found.is_none();
-        if is_lost || !self.backend.load_page(owner.slot, &page.bytes[..page.note.length()]) {
+        if is_lost || !self.backend.load_page(owner.slot, page.note().cells(page.bytes())) {
             return false;
         }
         let is_done = match &found {
-            Some((_, state)) => self.backend.restore(owner.slot, state.bytes, to),
+            Some((_, state)) => self.backend.restore(owner.slot, state.bytes(), to),
             None => self.backend.truncate(owner.slot, to),
         };
         place.history[from.index()..to.index()].copy_from_slice(tokens);
@@ -98,15 +99,16 @@ impl<B: Backend> DecodeLane<B> {
             let has_run = slot.generation == save.owner.generation && slot.state != SlotState::Free;
             if has_run
                 && slot.next == save.position
-                && let Some(state) = self.kept.state_mut(save.checkpoint)
+                && let Some(mut state) = self.kept.state_mut(save.checkpoint)
             {
-                save.is_made = self.backend.save(save.owner.slot, state.bytes);
+                let (note, bytes) = state.parts();
+                save.is_made = self.backend.save(save.owner.slot, bytes);
                 if save.is_made {
                     let Save { checkpoint, position, .. } = *save;
-                    let saved = Checkpoint::put(state.note, checkpoint, position, &self.kept);
+                    let saved = Checkpoint::put(note, checkpoint, position, &self.kept);
                     slot.checkpoint = Some(saved);
                 } else {
-                    *state.note = StateNote::default();
+                    *note = StateNote::default();
                 }
             }
         }
@@ -117,8 +119,8 @@ impl<B: Backend> DecodeLane<B> {
     /// ended.
     pub(super) fn forget_unsaved(&mut self, batch: &Batch) {
         for save in batch.saves.iter().filter(|save| !save.is_made) {
-            if let Some(state) = self.kept.state_mut(save.checkpoint) {
-                *state.note = StateNote::default();
+            if let Some(mut state) = self.kept.state_mut(save.checkpoint) {
+                *state.parts().0 = StateNote::default();
             }
         }
     }
@@ -133,7 +135,7 @@ impl<B: Backend> DecodeLane<B> {
         } else if let Some(last) = last
             && let Some(state) = last.state(&self.kept)
         {
-            self.backend.start(slot, slot, last.position, Some(state.bytes))
+            self.backend.start(slot, slot, last.position, Some(state.bytes()))
         } else {
             self.backend.start(slot, slot, Position(0), None)
         };

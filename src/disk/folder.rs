@@ -5,13 +5,14 @@
 //! under another name and then renamed, and never changed. So after a crash, a file is whole or it
 //! is not there; after a loss of power it may be cut off, which its seals show.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 
 use super::format::{Fingerprint, FormatError, Head, Seals};
 use crate::ring::files::FoundPage;
@@ -47,7 +48,7 @@ pub struct Folder {
     /// The files of other models, the newest first.
     others: Vec<(SystemTime, PathBuf, u64)>,
     others_bytes: u64,
-    /// This model's files that have not been listed yet, the newest first.
+    /// This model's files that have not been listed yet, the newest last.
     unlisted: Vec<(SystemTime, FileId, Listed)>,
     buffer: Vec<u8>,
     /// Held as long as the folder is used.
@@ -78,6 +79,16 @@ pub enum ReadError {
     OtherText,
 }
 
+impl ReadError {
+    /// Whether the file is of no use for ever, so that it should be removed.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Io(error) => error.kind() == ErrorKind::NotFound,
+            Self::Format(_) | Self::TooLarge | Self::OtherText => true,
+        }
+    }
+}
+
 impl Folder {
     /// Opens the folder for a model whose files have at most `file_bytes_max` bytes, and makes it if
     /// it is not there. Looks at the names of its files, and removes what was being written when a
@@ -94,9 +105,14 @@ impl Folder {
         let failed = |error: io::Error| format!("--cache-disk {}: {error}", root.display());
         DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed)?;
         let lock = private().create(true).truncate(false).open(root.join(LOCK)).map_err(failed)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
             let path = root.display();
-            format!("--cache-disk {path}: another server uses this folder; give each one its own")
+            match error {
+                Errno::WOULDBLOCK => format!(
+                    "--cache-disk {path}: another server uses this folder; give each one its own"
+                ),
+                error => format!("--cache-disk {path}: it cannot be locked: {error}"),
+            }
         })?;
         let name: String = fingerprint[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         let path = root.join(&name);
@@ -123,7 +139,7 @@ impl Folder {
             }
         }
         folder.others.sort_unstable_by(|(a, ..), (b, ..)| b.cmp(a));
-        folder.unlisted.sort_unstable_by(|(a, ..), (b, ..)| b.cmp(a));
+        folder.unlisted.sort_unstable_by_key(|(used, ..)| *used);
         Ok(folder)
     }
 
@@ -139,7 +155,8 @@ impl Folder {
                 continue;
             }
             let Some((file, state)) = name.to_str().and_then(parse) else { continue };
-            let Ok(facts) = entry.metadata() else { continue }; // it has just gone
+            // Without following a link. It may just have gone.
+            let Some(facts) = entry.metadata().ok().filter(Metadata::is_file) else { continue };
             let (used, bytes) = (facts.modified()?, facts.len());
             match (is_own, state) {
                 (false, _) => {
@@ -173,7 +190,7 @@ impl Folder {
         self.bytes
     }
 
-    /// The next page that an earlier server has left, the one that was not used for longest first.
+    /// The next page that an earlier server has left, the one that was used last first.
     pub fn next_page(&mut self) -> Option<FoundPage> {
         loop {
             let (_, file, Listed { states, bytes }) = self.unlisted.pop()?;
@@ -181,7 +198,13 @@ impl Folder {
                 Ok(Head { parent, tokens, .. }) => {
                     return Some(FoundPage { file, parent, tokens, states, bytes });
                 }
-                Err(error) => self.drop_page(file, &states, &error),
+                Err(error) => {
+                    let name = name_of(file, None);
+                    tracing::warn!(name, %error, "a file of --cache-disk cannot be used");
+                    if error.is_final() {
+                        self.remove(file, &states);
+                    }
+                }
             }
         }
     }
@@ -189,16 +212,12 @@ impl Folder {
     fn head_of(&mut self, file: FileId) -> Result<Head, ReadError> {
         let most = Seals::head_bytes(crate::limits::PAGE_TOKENS_MAX) as u64;
         self.buffer.clear();
-        let opened = File::open(self.path.join(name_of(file, None)))?;
+        let opened = open_plain(&self.path.join(name_of(file, None)))?;
         opened.take(most).read_to_end(&mut self.buffer)?;
         let head = self.seals.read_head(&mut self.buffer)?;
         let is_meant = head.file == file && head.state.is_none();
-        if is_meant { Ok(head) } else { Err(ReadError::OtherText) }
-    }
-
-    fn drop_page(&mut self, file: FileId, states: &[u32], error: &ReadError) {
-        tracing::warn!(name = name_of(file, None), %error, "a file of --cache-disk is of no use");
-        self.remove(file, states);
+        let is_whole = head.parent.with(&head.tokens) == file;
+        if is_meant && is_whole { Ok(head) } else { Err(ReadError::OtherText) }
     }
 
     /// Writes a file, and removes those of other models for which there is no longer room. Returns
@@ -242,8 +261,7 @@ impl Folder {
     /// # Errors
     /// If it cannot be used. It should then be removed.
     pub fn read(&mut self, file: FileId, state: Option<u32>) -> Result<(Head, &[u8]), ReadError> {
-        let name = self.path.join(name_of(file, state));
-        let opened = File::open(name)?;
+        let opened = open_plain(&self.path.join(name_of(file, state)))?;
         self.buffer.clear();
         let most = self.file_bytes_max;
         (&opened).take(most + 1).read_to_end(&mut self.buffer)?;
@@ -283,9 +301,16 @@ impl Folder {
 /// A file for its owner alone.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.write(true).mode(0o600);
+    options.write(true).mode(0o600).custom_flags(NO_LINK_NO_WAIT);
     options
 }
+
+fn open_plain(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(NO_LINK_NO_WAIT).open(path)
+}
+
+/// Follows no link, and waits for no other end of a pipe.
+const NO_LINK_NO_WAIT: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
 
 fn ignore_missing(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }

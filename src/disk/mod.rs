@@ -15,6 +15,7 @@ pub mod format;
 pub use fingerprint::fingerprint;
 pub use folder::{Folder, FolderOptions, ReadError};
 
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,10 +48,13 @@ enum Undone {
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error("writing it failed: {0}")]
-    Write(#[from] std::io::Error),
-    /// The place in memory is used, or holds something else by now.
+    Write(#[from] io::Error),
+    /// The place in memory holds something else by now.
     #[error("it is no longer in memory")]
     Gone,
+    /// Another lane uses the place in memory.
+    #[error("its place in memory is in use")]
+    InUse,
     /// The file does not fit into the place in memory.
     #[error("it has another size than this server's pages and states")]
     Size,
@@ -88,8 +92,10 @@ impl DiskLane {
         task.took = Duration::from_micros(clock.now().since(began));
         task.outcome = match &done {
             Ok(_) => Outcome::Done,
-            Err(Undone::Write(_)) => Outcome::Refused,
-            Err(_) => Outcome::Gone,
+            Err(Undone::Write(error)) if is_full(error) => Outcome::Full,
+            Err(Undone::Write(_) | Undone::InUse) => Outcome::Refused,
+            Err(Undone::Read(error)) if !error.is_final() => Outcome::Refused,
+            Err(Undone::Read(_) | Undone::Gone | Undone::Size) => Outcome::Gone,
         };
         task.bytes = *done.as_ref().unwrap_or(&0);
         self.count(task, done.err().as_ref());
@@ -107,7 +113,9 @@ impl DiskLane {
         }
         match error {
             None => {}
-            Some(Undone::Gone) => tracing::debug!(job = ?task.job, "not written: no longer there"),
+            Some(error @ (Undone::Gone | Undone::InUse)) => {
+                tracing::debug!(%error, job = ?task.job)
+            }
             Some(error) => {
                 metrics.failures.increment();
                 tracing::warn!(%error, job = ?task.job, "a file of --cache-disk");
@@ -116,28 +124,31 @@ impl DiskLane {
     }
 
     fn write_page(&mut self, page: PageId, file: FileId, parent: FileId) -> Result<u64, Undone> {
-        let page = self.kept.page(page).filter(|page| page.note.length() > 0);
-        let page = page.ok_or(Undone::Gone)?;
-        let content = &page.bytes[..page.note.length()];
-        let (state, tokens) = (None, page.note.tokens().into());
+        let page = self.kept.page(page).ok_or(Undone::InUse)?;
+        let (tokens, content) = (page.note().tokens(), page.note().cells(page.bytes()));
+        if tokens.is_empty() {
+            return Err(Undone::Gone);
+        }
+        let (state, tokens) = (None, tokens.into());
         let head = Head { file, parent, state, tokens, content: content.len() as u64 };
         Ok(self.folder.write(&head, content)?)
     }
 
     fn read_page(&mut self, page: PageId, file: FileId) -> Result<u64, Undone> {
-        let page = self.kept.page_mut(page).ok_or(Undone::Gone)?;
+        let mut page = self.kept.page_mut(page).ok_or(Undone::InUse)?;
+        let (note, bytes) = page.parts();
+        note.put(&[], 0);
         let read = self.folder.read(file, None).map_err(Undone::Read).and_then(|read| {
             let (Head { tokens, .. }, content) = read;
-            let place = page.bytes.get_mut(..content.len()).ok_or(Undone::Size)?;
-            if tokens.len() > page.note.tokens_max() {
+            let place = bytes.get_mut(..content.len()).ok_or(Undone::Size)?;
+            if tokens.len() > note.tokens_max() {
                 return Err(Undone::Size);
             }
             place.copy_from_slice(content);
-            page.note.put(&tokens, content.len());
+            note.put(&tokens, content.len());
             Ok(content.len() as u64)
         });
-        if read.is_err() {
-            page.note.put(&[], 0);
+        if read.as_ref().is_err_and(Undone::is_final) {
             self.folder.remove(file, &[]);
         }
         read
@@ -149,12 +160,14 @@ impl DiskLane {
         position: Position,
         file: FileId,
     ) -> Result<u64, Undone> {
-        let state = self.kept.state(place).filter(|state| state.note.is_behind(position));
-        let state = state.ok_or(Undone::Gone)?;
+        let state = self.kept.state(place).ok_or(Undone::InUse)?;
+        if !state.note().is_behind(position) {
+            return Err(Undone::Gone);
+        }
         let (parent, tokens) = (FileId::default(), Box::default());
-        let content = state.bytes.len() as u64;
+        let content = state.bytes().len() as u64;
         let head = Head { file, parent, state: Some(position.0), tokens, content };
-        Ok(self.folder.write(&head, state.bytes)?)
+        Ok(self.folder.write(&head, state.bytes())?)
     }
 
     fn read_state(
@@ -163,20 +176,36 @@ impl DiskLane {
         position: Position,
         file: FileId,
     ) -> Result<u64, Undone> {
-        let state = self.kept.state_mut(place).ok_or(Undone::Gone)?;
-        *state.note = StateNote::default();
+        let mut state = self.kept.state_mut(place).ok_or(Undone::InUse)?;
+        let (note, bytes) = state.parts();
+        *note = StateNote::default();
         let read = self.folder.read(file, Some(position.0)).map_err(Undone::Read);
         let read = read.and_then(|(_, content)| {
-            if content.len() != state.bytes.len() {
+            if content.len() != bytes.len() {
                 return Err(Undone::Size);
             }
-            state.bytes.copy_from_slice(content);
-            *state.note = StateNote { position, serial: self.kept.next_save() };
+            bytes.copy_from_slice(content);
+            *note = StateNote { position, serial: self.kept.next_save() };
             Ok(content.len() as u64)
         });
-        if read.is_err() {
+        if read.as_ref().is_err_and(Undone::is_final) {
             self.folder.remove_state(file, position.0);
         }
         read
     }
+}
+
+impl Undone {
+    /// Whether the file is of no use for ever.
+    fn is_final(&self) -> bool {
+        match self {
+            Self::Read(error) => error.is_final(),
+            Self::Size => true,
+            Self::Write(_) | Self::Gone | Self::InUse => false,
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }

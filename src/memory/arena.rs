@@ -32,20 +32,18 @@ struct Place<T> {
 const WRITER: u32 = u32::MAX;
 
 /// A block to read. Dropping it gives it back.
+#[derive(Debug)]
 pub struct Block<'a, T> {
-    /// What the lanes note about the block.
-    pub note: &'a T,
-    /// Its bytes.
-    pub bytes: &'a [u8],
+    note: &'a T,
+    bytes: &'a [u8],
     holders: &'a AtomicU32,
 }
 
 /// A block to write. Dropping it gives it back.
+#[derive(Debug)]
 pub struct BlockMut<'a, T> {
-    /// What the lanes note about the block.
-    pub note: &'a mut T,
-    /// Its bytes.
-    pub bytes: &'a mut [u8],
+    note: &'a mut T,
+    bytes: &'a mut [u8],
     holders: &'a AtomicU32,
 }
 
@@ -117,6 +115,26 @@ impl<T> Arena<T> {
     }
 }
 
+// References that these return end before the block is given back.
+impl<T> Block<'_, T> {
+    /// The note about the block.
+    pub fn note(&self) -> &T {
+        self.note
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl<T> BlockMut<'_, T> {
+    /// The note about the block, and its bytes.
+    pub fn parts(&mut self) -> (&mut T, &mut [u8]) {
+        (self.note, self.bytes)
+    }
+}
+
 impl<T> Drop for Block<'_, T> {
     fn drop(&mut self) {
         self.holders.fetch_sub(1, Ordering::Release);
@@ -161,20 +179,21 @@ mod tests {
     fn blocks_are_apart_and_written_by_one_holder_alone() {
         let arena = Arena::new(3, 3 << 20, || 0).unwrap();
         {
-            let block = arena.write(1).unwrap();
-            block.bytes.fill(7);
-            *block.note = 5;
+            let mut block = arena.write(1).unwrap();
+            let (note, bytes) = block.parts();
+            bytes.fill(7);
+            *note = 5;
             assert!(arena.write(1).is_none() && arena.read(1).is_none());
             let others = [arena.read(0).unwrap(), arena.read(2).unwrap()];
-            assert!(others.iter().all(|other| other.bytes.iter().all(|byte| *byte == 0)));
+            assert!(others.iter().all(|other| other.bytes().iter().all(|byte| *byte == 0)));
         }
         let readers = [arena.read(1).unwrap(), arena.read(1).unwrap()];
         assert!(arena.write(1).is_none());
         for block in readers {
-            assert!(*block.note == 5 && block.bytes.iter().all(|byte| *byte == 7));
+            assert!(*block.note() == 5 && block.bytes().iter().all(|byte| *byte == 7));
         }
         assert!(arena.write(1).is_some());
-        assert!(Arena::new(1, 0, || ()).unwrap().read(0).unwrap().bytes.is_empty());
+        assert!(Arena::new(1, 0, || ()).unwrap().read(0).unwrap().bytes().is_empty());
     }
 
     #[test]
@@ -185,11 +204,12 @@ mod tests {
             let mut done = 0;
             while done < TURNS {
                 if let Some(block) = arena.read(0) {
-                    assert_eq!(u64::to_le_bytes(*block.note), *block.bytes);
+                    assert_eq!(u64::to_le_bytes(*block.note()), *block.bytes());
                 }
-                let Some(block) = arena.write(0) else { continue };
-                *block.note += 1;
-                block.bytes.copy_from_slice(&u64::to_le_bytes(*block.note));
+                let Some(mut block) = arena.write(0) else { continue };
+                let (note, bytes) = block.parts();
+                *note += 1;
+                bytes.copy_from_slice(&u64::to_le_bytes(*note));
                 done += 1;
             }
         };
@@ -197,7 +217,7 @@ mod tests {
             scope.spawn(count);
             scope.spawn(count);
         });
-        assert_eq!(*arena.read(0).unwrap().note, 2 * TURNS);
+        assert_eq!(*arena.read(0).unwrap().note(), 2 * TURNS);
     }
 
     #[test]

@@ -99,9 +99,9 @@ impl PageNote {
         self.tokens.len()
     }
 
-    /// The bytes of its cells.
-    pub fn length(&self) -> usize {
-        self.length
+    /// The bytes of its cells, out of all `bytes` of the page.
+    pub fn cells<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[..self.length]
     }
 
     /// Notes the tokens of the page, and the bytes of their cells.

@@ -30,14 +30,16 @@ pub enum Outcome {
     /// The file was of no use, or what should be written is no longer there.
     #[default]
     Gone,
-    /// The system did not take what was to be written.
+    /// The system did not do it. What was in files before is still there.
     Refused,
+    /// There is no room on the disk for what was to be written.
+    Full,
 }
 
 /// What the disk lane does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileJob {
-    /// List the pages that an earlier server of this model has left, the oldest first. It lists some
+    /// List the pages that an earlier server of this model has left, those used last first. It lists some
     /// of them, and none when there are no more.
     #[default]
     List,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::capacity::Capacity;
 use super::cells::Cells;
 use super::cost::StepCost;
-use super::disk_jobs::Disk;
+use super::disk_state::Disk;
 use super::files::Files;
 use super::luck::Luck;
 use super::masks::Masks;
@@ -85,7 +85,7 @@ impl Books {
             prompt_turns: Turns::new(&capacity.weights),
             store: Store::new(capacity.pages.count, capacity.pages.tokens)
                 .with_names(capacity.files.map(|sizes| sizes.seed)),
-            disk: capacity.files.map(|sizes| Disk::new(Files::new(sizes))),
+            disk: capacity.files.map(|sizes| Disk::new(Files::new(sizes), capacity.pages.count)),
             cost: StepCost::new(capacity.is_ragged()),
             masks: Masks::new(capacity.weights.len()),
             waiting: Vec::with_capacity(SEQUENCES_MAX),

@@ -24,7 +24,7 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
     for store in batch.stores.iter().filter(|store| store.is_made) {
         books.store.made(store.page, batch.step);
         if let Some(disk) = &mut books.disk {
-            disk.note(store.page, books.capacity.pages.count);
+            disk.note(store.page);
         }
     }
     for store in batch.stores.iter().filter(|store| !store.is_made) {

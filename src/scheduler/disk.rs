@@ -7,77 +7,79 @@
 //!
 //! The disk lane has at most [`FILE_TASKS_MAX`] jobs. Reads go before writes.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::books::Books;
 use super::cost::Rows;
-use super::disk_jobs::{Fetch, Listing};
+use super::disk_state::{Fetch, Listing, ReadState};
 use super::store::Missing;
-use super::tuning::{FETCH_TIME, FETCH_TIME_MIN, FETCHED_PART, FILES_PAUSE, REUSE_TOKENS_MIN};
-use super::{files, reuse};
+use super::tuning::{
+    FETCH_TIME, FETCH_TIME_MIN, FETCHED_PART, FILES_PAUSE, LOOK_UPS_MAX, READ_RATE,
+    REUSE_TOKENS_MIN, WRITES_LOOKED,
+};
+use super::{queue, reuse};
 use crate::clock::Micros;
-use crate::limits::FILE_TASKS_MAX;
+use crate::limits::{FILE_TASKS_MAX, FILE_WRITES_MAX};
 use crate::ring::files::{FileJob, FileTask, Outcome};
-use crate::types::{CacheScope, FileId, PageId, Position, SequenceId};
+use crate::types::{CacheScope, FileId, Position, SequenceId};
 
 /// Pages and a state to read.
+#[derive(Default)]
 struct Plan {
-    /// The pages of the text, from its start.
-    pages: Vec<Part>,
+    /// The files of the pages of the text, from its start. Some of these pages are in memory.
+    pages: VecDeque<FileId>,
+    /// The file with the state behind them, for a recurrent model.
+    state: Option<FileId>,
     /// The tokens that the sequence has when all is read.
     tokens: usize,
-    /// The file with the state behind them, if that is not in memory.
-    state: Option<FileId>,
-}
-
-#[derive(Clone, Copy)]
-enum Part {
-    Here(PageId),
-    InFile(FileId),
+    /// Those of them that it could not start with otherwise.
+    saved: usize,
 }
 
 /// Lets waiting sequences that have just come wait for files, if these save them time.
 pub(super) fn look_up(books: &mut Books, now: Micros) {
     let Some(disk) = &books.disk else { return };
     let is_listed = disk.listing == Listing::Done;
-    let is_fetching = |id: &SequenceId| books.sequences.get(*id).fetch.is_some();
-    let mut fetching = books.waiting.iter().filter(|id| is_fetching(id)).count();
-    for index in 0..books.waiting.len() {
-        let id = books.waiting[index];
-        let sequence = books.sequences.get(id);
-        if let Some(fetch) = &sequence.fetch {
-            if fetch.is_listing && is_listed {
-                books.sequences.get_mut(id).fetch = None;
-                fetching -= 1;
-            } else {
-                if now >= fetch.until {
-                    books.sequences.get_mut(id).fetch.as_mut().expect("as above").is_over = true;
-                }
-                continue;
-            }
-        }
-        let sequence = books.sequences.get(id);
+    let mut fetching = 0;
+    for id in &books.waiting {
+        let Some(fetch) = &mut books.sequences.get_mut(*id).fetch else { continue };
+        fetch.is_over |= now >= fetch.until;
+        fetching += usize::from(!fetch.is_listing);
+    }
+    let is_new = |id: &SequenceId| {
+        let sequence = books.sequences.get(*id);
         let may_load = books.capacity.reuse && !sequence.avoids_store && !sequence.looked_up;
-        let Some(scope) = sequence.asked.cache.filter(|_| may_load) else { continue };
+        let waits = sequence.fetch.as_ref().is_some_and(|fetch| !is_listed || fetch.is_over);
+        may_load && !waits && sequence.asked.cache.is_some()
+    };
+    let mut new: Vec<SequenceId> = books.waiting.iter().copied().filter(is_new).collect();
+    new.sort_unstable_by(|a, b| queue::compare(books, *a, *b));
+    // Later ones start when slots are free, and look then.
+    new.truncate(LOOK_UPS_MAX.min(books.capacity.slots - fetching.min(books.capacity.slots)));
+    for id in new {
+        let sequence = books.sequences.get_mut(id);
+        let scope = sequence.asked.cache.expect("as above");
         if !is_listed {
-            let until = now + computing(books, 0, sequence.reusable());
+            let reusable = sequence.reusable();
+            let until = now + computing(books, 0, reusable);
             let fetch = Fetch { is_listing: true, until, ..Fetch::default() };
             books.sequences.get_mut(id).fetch = Some(fetch);
             continue;
         }
-        if fetching >= books.capacity.slots {
-            continue; // it looks again
-        }
-        books.sequences.get_mut(id).looked_up = true;
+        sequence.looked_up = true;
+        let listed = sequence.fetch.take();
         let prefix = reuse::find_prefix(books, id);
         let ready = prefix.ready.map_or(0, |ready| ready.tokens);
         let coming = prefix.coming.map_or(0, |(_, tokens)| tokens);
-        if let Some((plan, saved)) = plan(books, id, scope, ready)
-            && plan.tokens > coming
-        {
-            fetch(books, id, scope, &plan, now + computing(books, ready, saved));
-            fetching += 1;
-        }
+        let Some(plan) = plan(books, id, scope, ready).filter(|plan| plan.tokens > coming) else {
+            continue;
+        };
+        let time = computing(books, ready, plan.saved);
+        let until = listed.map_or(now + time, |listed| listed.until);
+        let wanted_state = plan.state.map(|file| (file, plan.tokens));
+        let fetch = Fetch { wanted: plan.pages, wanted_state, until, ..Fetch::default() };
+        books.sequences.get_mut(id).fetch = Some(fetch);
     }
 }
 
@@ -90,49 +92,59 @@ fn computing(books: &Books, ready: usize, count: usize) -> Duration {
         .max(FETCH_TIME_MIN)
 }
 
-/// What to read for a sequence of which the KV cache has the first `ready` tokens, and the tokens
-/// that this saves. `None` if it is not worth it.
-fn plan(books: &Books, id: SequenceId, scope: CacheScope, ready: usize) -> Option<(Plan, usize)> {
+/// What to read for a sequence of which the KV cache has the first `ready` tokens. `None` if it is
+/// not worth it.
+fn plan(books: &mut Books, id: SequenceId, scope: CacheScope, ready: usize) -> Option<Plan> {
     let disk = books.disk.as_ref()?;
     let sequence = books.sequences.get(id);
     let wanted = &sequence.tokens[..sequence.reusable()];
     let page_tokens = books.store.page_tokens();
     let is_recurrent = books.capacity.states.is_some();
-    let (mut pages, mut tokens) = (Vec::new(), 0);
+    // The files that others wait for, and those for which there is room beside them.
+    let others = books.waiting.iter().filter_map(|id| books.sequences.get(*id).fetch.as_ref());
+    let others: usize = others.map(|fetch| fetch.wanted.len() + fetch.coming).sum();
+    let room = (books.capacity.pages.count as f64 * FETCHED_PART) as usize;
+    let room = room.saturating_sub(others);
+
+    let (mut pages, mut tokens, mut to_read) = (VecDeque::new(), 0, 0);
     let mut here = Some(None); // the last page, while all are in memory
-    let mut text = files::root(&disk.files.sizes().seed, scope);
-    // The states that files have behind the text, each with its page.
-    let mut states: Vec<(usize, FileId)> = Vec::new();
+    let mut text = FileId::root(&disk.files.sizes().seed, scope);
+    let mut last_state = None; // that stands in a file, or in memory
     while tokens < wanted.len() {
         let rest = &wanted[tokens..];
         let found = here.and_then(|parent| books.store.next_coming(scope, parent, rest));
-        let in_file = || disk.files.next(text, rest, page_tokens);
-        let (part, file, same) = match found {
-            Some((page, same)) if same == page_tokens => {
-                here = Some(Some(page));
-                (Part::Here(page), books.store.file_of(page)?, same)
-            }
-            found => match (found, in_file()) {
-                (Some((page, same)), next) if next.is_none_or(|next| next.same <= same) => {
-                    (Part::Here(page), books.store.file_of(page)?, same)
-                }
-                (_, Some(next)) => {
-                    here = None;
-                    (Part::InFile(next.file), next.file, next.same)
-                }
-                (_, None) => break,
-            },
+        let in_file = match found {
+            Some((_, same)) if same == page_tokens => None,
+            _ => disk.files.next(text, rest, page_tokens),
         };
+        let in_file = in_file.filter(|next| found.is_none_or(|(_, same)| next.same > same));
+        let (file, same) = match (in_file, found) {
+            (Some(next), _) => (next.file, next.same),
+            (None, Some((page, same))) => (books.store.file_of(page)?, same),
+            (None, None) => break,
+        };
+        here = found.filter(|_| in_file.is_none()).map(|(page, _)| Some(page));
+        let is_here = here.flatten().is_some_and(|page| !books.store.is_coming(page));
+        if !is_here && to_read == room {
+            break;
+        }
+        to_read += usize::from(!is_here);
+        pages.push_back(file);
+        (text, tokens) = (file, tokens + same);
         let of_page = disk.files.states_of(file).iter().map(|position| *position as usize);
-        let ahead = tokens + same;
-        states.extend(of_page.filter(|at| *at <= ahead).map(|at| (at, file)));
-        pages.push(part);
-        (text, tokens) = (file, ahead);
+        let state = of_page.filter(|at| *at <= tokens).max().map(|at| (at, file, pages.len()));
+        last_state = state.max(last_state);
         if same < page_tokens {
             break;
         }
     }
-    // What the sequence can start with now.
+    let mut state = None;
+    if is_recurrent {
+        let (at, file, count) = last_state?;
+        (tokens, state) = (at, Some(file));
+        pages.truncate(count);
+    }
+    // The tokens that the sequence can start with now.
     let stored = books.store.find(scope, wanted);
     let best = match is_recurrent {
         false => stored.tokens,
@@ -142,145 +154,169 @@ fn plan(books: &Books, id: SequenceId, scope: CacheScope, ready: usize) -> Optio
         }
     };
     let best = best.max(ready);
-    let mut state = None;
-    if is_recurrent {
-        let (last, file) = states.into_iter().max_by_key(|(at, _)| *at)?;
-        (tokens, state) = (last, Some(file));
-        pages.truncate(tokens.div_ceil(page_tokens));
-    }
     let saved = tokens.saturating_sub(best);
-    let to_read = pages.iter().filter(|part| matches!(part, Part::InFile(_))).count();
     if saved < REUSE_TOKENS_MIN || (to_read == 0 && state.is_none()) {
         return None;
     }
-    let reading = disk.page_took.unwrap_or_default() * to_read as u32; // at most PAGES_MAX
-    let copying = books.page_took.unwrap_or_default() * pages.len() as u32;
+    let sizes = disk.files.sizes();
+    let bytes = sizes.page_bytes * (to_read + others) as u64
+        + if is_recurrent { sizes.state_bytes } else { 0 };
+    let reading = Duration::from_secs_f64(disk.read_s * bytes as f64);
+    let copying = books.page_took.unwrap_or_default() * pages.len() as u32; // at most PAGES_MAX
     let computing = books.cost.step(Rows::default(), Rows::of(best, saved));
-    let is_slower = computing.is_some_and(|time| reading + copying > time);
-    let kept: usize = books.waiting.iter().map(|id| pages_of(books, *id)).sum();
-    let has_room =
-        kept + pages.len() <= (books.capacity.pages.count as f64 * FETCHED_PART) as usize;
-    (has_room && !is_slower).then_some((Plan { pages, tokens, state }, saved))
-}
-
-/// The pages that are kept for a waiting sequence.
-fn pages_of(books: &Books, id: SequenceId) -> usize {
-    books.sequences.get(id).fetch.as_ref().map_or(0, |fetch| fetch.pages.len())
-}
-
-/// Gets places in memory for what is to be read, and lets the sequence wait for it.
-fn fetch(books: &mut Books, id: SequenceId, scope: CacheScope, plan: &Plan, until: Micros) {
-    let (step, sent) = (books.step, books.sent);
-    let Some(disk) = &mut books.disk else { return };
-    let store = &mut books.store;
-    let checkpoints = &mut books.cells.checkpoints;
-    let mut fetch = Fetch { until, ..Fetch::default() };
-    let mut parent = None;
-    let page_tokens = store.page_tokens();
-    for (index, part) in plan.pages.iter().enumerate() {
-        let page = match *part {
-            Part::Here(page) => page,
-            Part::InFile(file) => {
-                let from = index * page_tokens;
-                let tokens = disk.files.tokens_of(file);
-                let missing = Missing { parent, shorter: None, from: 0, to: tokens.len() };
-                let Some(page) = store.add(scope, tokens, missing, step, checkpoints) else {
-                    break;
-                };
-                assert_eq!(store.file_of(page), Some(file), "a page has the name of its text");
-                store.expect(page);
-                store.pin(&[page]);
-                fetch.tokens += plan.tokens.saturating_sub(from).min(tokens.len());
-                disk.files.begin_read(file);
-                disk.reads.push_back((sent, FileJob::ReadPage { page, file }));
-                page
-            }
-        };
-        store.pin(&[page]);
-        store.touch(Some(page), step);
-        fetch.pages.push(page);
-        parent = Some(page);
+    if computing.is_some_and(|time| reading + copying > time) {
+        // One slow read must not be the last one.
+        books.disk.as_mut()?.read_s *= 1.0 - READ_RATE;
+        return None;
     }
-    let is_whole = fetch.pages.len() == plan.pages.len();
-    if let (Some(file), true, Some(page)) = (plan.state, is_whole, fetch.pages.last())
-        && let Some(place) = checkpoints.reserve(plan.tokens, step)
-    {
-        let position = Position(plan.tokens as u32); // at most SEQUENCE_TOKENS_MAX
-        disk.files.begin_read(file);
-        disk.reads.push_back((sent, FileJob::ReadState { place, position, file }));
-        store.pin(&[*page]);
-        disk.states.push((place, *page));
-        fetch.state = Some(place);
-    }
-    books.sequences.get_mut(id).fetch = Some(fetch);
-    end_waits(books); // if there was room for nothing
+    Some(Plan { pages, state, tokens, saved })
 }
 
-/// Ends the waits of sequences for which all is read.
-fn end_waits(books: &mut Books) {
-    for id in &books.waiting {
-        if let Some(fetch) = &mut books.sequences.get_mut(*id).fetch
-            && !fetch.is_listing
-            && fetch.state.is_none()
-            && !fetch.pages.iter().any(|page| books.store.is_coming(*page))
-        {
-            fetch.is_over = true;
+/// Finds the next file to read for a waiting sequence, and a place for it in memory. Returns false
+/// if there is nothing to read for any of them.
+fn read_next(books: &mut Books) -> bool {
+    for index in 0..books.waiting.len() {
+        let id = books.waiting[index];
+        let sequence = books.sequences.get_mut(id);
+        let Some(scope) = sequence.asked.cache else { continue };
+        let Some(mut fetch) = sequence.fetch.take() else { continue };
+        let begins = !fetch.is_over && read_next_of(books, scope, &mut fetch);
+        fetch.end_if_complete();
+        books.sequences.get_mut(id).fetch = Some(fetch);
+        if begins {
+            return true;
         }
     }
+    false
 }
 
-/// The time at which the first wait ends, even if nothing is read until then.
-pub(super) fn next_end(books: &Books) -> Option<Micros> {
+fn read_next_of(books: &mut Books, scope: CacheScope, fetch: &mut Fetch) -> bool {
+    let (step, sent) = (books.step, books.sent);
+    let Some(disk) = &mut books.disk else { return false };
+    let (store, checkpoints) = (&mut books.store, &mut books.cells.checkpoints);
+    while let Some(file) = fetch.wanted.pop_front() {
+        let parent = fetch.pages.last().copied();
+        if let Some(page) = store.named(scope, parent, file) {
+            store.pin(&[page]);
+            fetch.pages.push(page);
+            fetch.coming += usize::from(store.is_coming(page));
+            continue;
+        }
+        let tokens = disk.files.tokens_of(file);
+        let missing = Missing { parent, shorter: None, from: 0, to: tokens.len() };
+        let page = match tokens {
+            [] => None, // it has gone
+            tokens => store.add(scope, tokens, missing, step, checkpoints),
+        };
+        let Some(page) = page else {
+            fetch.give_up();
+            return false;
+        };
+        store.await_file(page);
+        store.pin(&[page, page]); // for the job, and for the sequence
+        fetch.pages.push(page);
+        fetch.coming += 1;
+        disk.files.begin_read(file);
+        disk.reads.push_back((sent, FileJob::ReadPage { page, file }));
+        return true;
+    }
+    let (Some((file, position)), Some(page)) = (fetch.wanted_state.take(), fetch.pages.last())
+    else {
+        return false;
+    };
+    let page = *page;
+    if store.states_in(page, checkpoints).any(|(_, at)| at == position) {
+        return false;
+    }
+    let is_meant = |read: &&ReadState| (read.page, read.position) == (page, position);
+    if let Some(read) = disk.states.iter().find(is_meant) {
+        fetch.state = Some(read.place);
+        return false;
+    }
+    let is_there = disk.files.states_of(file).contains(&(position as u32));
+    if !is_there {
+        return false;
+    }
+    let Some(place) = checkpoints.reserve(position, step) else { return false };
+    disk.files.begin_read(file);
+    disk.states.push(ReadState { place, page, position });
+    let position = Position(position as u32); // at most SEQUENCE_TOKENS_MAX
+    disk.reads.push_back((sent, FileJob::ReadState { place, position, file }));
+    store.pin(&[page]);
+    fetch.state = Some(place);
+    true
+}
+
+/// The time at which the first wait ends, or writes go on, even if nothing comes back until then.
+pub(super) fn next_end(books: &Books, now: Micros) -> Option<Micros> {
     let fetches = books.waiting.iter().filter_map(|id| books.sequences.get(*id).fetch.as_ref());
-    fetches.filter(|fetch| !fetch.is_over).map(|fetch| fetch.until).min()
+    let waits = fetches.filter(|fetch| !fetch.is_over).map(|fetch| fetch.until).min();
+    let disk = books.disk.as_ref().filter(|disk| disk.has_unwritten());
+    let pause = disk.map(|disk| disk.paused_until).filter(|until| *until > now);
+    waits.into_iter().chain(pause).min()
 }
 
 /// The next job for the disk lane, if there is one and the lane has room for it.
 pub(super) fn next_task(books: &mut Books, now: Micros) -> Option<FileTask> {
+    let returned = books.returned;
     let disk = books.disk.as_mut().filter(|disk| disk.jobs < FILE_TASKS_MAX)?;
-    let task = if disk.listing == Listing::Wanted {
+    let mut task = FileTask::default();
+    if disk.listing == Listing::Wanted {
         disk.listing = Listing::Asked;
-        FileTask::default()
     } else if let Some((file, states)) = disk.files.next_lost() {
-        FileTask { job: FileJob::Remove { file }, states, ..FileTask::default() }
-    } else if let Some((_, job)) = disk.reads.pop_front_if(|(step, _)| *step <= books.returned) {
-        FileTask { job, ..FileTask::default() }
-    } else if disk.listing == Listing::Done && now >= disk.paused_until {
-        next_write(books)?
+        (task.job, task.states) = (FileJob::Remove { file }, states);
+    } else if let Some(job) = next_read(books, returned) {
+        task.job = job;
     } else {
-        return None;
-    };
+        let disk = books.disk.as_ref()?;
+        let may_write = disk.listing == Listing::Done && now >= disk.paused_until;
+        if !may_write || disk.jobs >= FILE_WRITES_MAX {
+            return None;
+        }
+        task = next_write(books)?;
+    }
     books.disk.as_mut()?.jobs += 1;
     Some(task)
+}
+
+/// The next file to read, as soon as no step uses what its place in memory held before.
+fn next_read(books: &mut Books, returned: u64) -> Option<FileJob> {
+    let disk = books.disk.as_ref()?;
+    let begun = disk.jobs + disk.reads.len();
+    if begun < FILE_TASKS_MAX {
+        read_next(books);
+    }
+    let reads = &mut books.disk.as_mut()?.reads;
+    Some(reads.pop_front_if(|(step, _)| *step <= returned)?.1)
 }
 
 /// The next write, or the removal that must come before it.
 fn next_write(books: &mut Books) -> Option<FileTask> {
     let Books { disk, store, cells, .. } = &mut *books;
     let disk = disk.as_mut()?;
-    let mut tries = disk.unwritten.len() + store.used(); // each page may bring those before it
+    let mut looked = 0..WRITES_LOOKED;
     let (job, bytes, kept) = loop {
-        let page = disk.unwritten.pop_front()?;
-        tries = tries.checked_sub(1)?;
+        looked.next()?;
+        let page = disk.next_unwritten()?;
         let Some(file) = store.file_of(page).filter(|_| store.has_cells(page)) else {
             continue; // it has gone
         };
         if !store.is_made(page) {
-            disk.unwritten.push_back(page); // a step in flight stores it
+            disk.note(page); // a step in flight stores it
             continue;
         }
         let sizes = disk.files.sizes();
         if !disk.files.has(file) {
-            disk.unwritten.push_front(page); // its states come after it
+            disk.note_first(page); // its states come after it
             let parent = store.parent_of(page);
             let before = match parent {
                 Some(parent) => store.file_of(parent)?,
-                None => files::root(&sizes.seed, store.scope_of(page)),
+                None => FileId::root(&sizes.seed, store.scope_of(page)),
             };
             if let Some(parent) = parent.filter(|parent| store.is_made(*parent))
                 && !disk.files.has(before)
             {
-                disk.unwritten.push_front(parent);
+                disk.note_first(parent);
                 continue;
             }
             let job = FileJob::WritePage { page, file, parent: before };
@@ -292,16 +328,16 @@ fn next_write(books: &mut Books) -> Option<FileTask> {
             continue; // all is written
         };
         if !cells.checkpoints.is_made(place) {
-            disk.unwritten.push_back(page); // a step in flight saves it
+            disk.note(page); // a step in flight saves it
             continue;
         }
-        disk.unwritten.push_front(page); // it may have more states
+        disk.note_first(page); // it may have more states
         let position = Position(position as u32); // at most SEQUENCE_TOKENS_MAX
         break (FileJob::WriteState { place, position, file }, sizes.state_bytes, [file; 2]);
     };
     let mut task = FileTask { job, ..FileTask::default() };
     let Ok(removed) = disk.files.make_room(bytes, kept) else {
-        disk.unwritten.clear(); // the files that are used leave no room
+        disk.forget_unwritten(); // the files that are used leave no room
         return None;
     };
     match removed {
@@ -330,6 +366,7 @@ pub(super) fn done(books: &mut Books, task: FileTask, now: Micros) {
     let disk = disk.as_mut().expect("jobs come from there");
     let checkpoints = &mut cells.checkpoints;
     let is_done = task.outcome == Outcome::Done;
+    let is_gone = task.outcome == Outcome::Gone;
     disk.jobs -= 1;
     match task.job {
         FileJob::List => {
@@ -346,17 +383,25 @@ pub(super) fn done(books: &mut Books, task: FileTask, now: Micros) {
             disk.files.end_state(file, position.0, is_done.then_some(task.bytes));
         }
         FileJob::ReadPage { page, file } => {
-            disk.files.end_read(file, is_done);
+            disk.files.end_read(file, !is_gone);
             store.arrive(page, is_done);
             store.unpin(&[page]);
-            if is_done {
-                disk.page_took = Some(task.took);
+            for id in &*waiting {
+                let Some(fetch) = &mut sequences.get_mut(*id).fetch else { continue };
+                if !fetch.pages.contains(&page) {
+                    continue;
+                }
+                fetch.coming -= 1;
+                fetch.tokens += if is_done { store.tokens_of(page) } else { 0 };
+                if !is_done {
+                    fetch.give_up();
+                }
             }
         }
         FileJob::ReadState { place, position, file } => {
-            disk.files.end_read_state(file, position.0, is_done);
-            let index = disk.states.iter().position(|(other, _)| *other == place);
-            let (_, page) = disk.states.swap_remove(index.expect("it is being read"));
+            disk.files.end_read_state(file, position.0, !is_gone);
+            let index = disk.states.iter().position(|read| read.place == place);
+            let page = disk.states.swap_remove(index.expect("it is being read")).page;
             if is_done && store.has_cells(page) {
                 checkpoints.arrive(place);
                 store.attach(page, place, checkpoints);
@@ -364,17 +409,29 @@ pub(super) fn done(books: &mut Books, task: FileTask, now: Micros) {
             checkpoints.unpin(place);
             store.unpin(&[page]);
             for id in &*waiting {
-                if let Some(fetch) = &mut sequences.get_mut(*id).fetch
-                    && fetch.state == Some(place)
-                {
-                    fetch.state = None;
+                if let Some(fetch) = &mut sequences.get_mut(*id).fetch {
+                    fetch.state = fetch.state.filter(|state| *state != place);
                 }
             }
         }
         FileJob::Remove { .. } => {}
     }
-    if task.outcome == Outcome::Refused {
-        disk.paused_until = now + FILES_PAUSE;
+    match (task.job, task.outcome) {
+        (FileJob::ReadPage { .. } | FileJob::ReadState { .. }, Outcome::Done) => {
+            let read_s = task.took.as_secs_f64() / task.bytes.max(1) as f64;
+            disk.read_s += READ_RATE * (read_s - disk.read_s);
+        }
+        (FileJob::WritePage { .. } | FileJob::WriteState { .. }, _) if !is_done => {
+            disk.paused_until = now + FILES_PAUSE;
+        }
+        _ => {}
     }
-    end_waits(books);
+    if task.outcome == Outcome::Full {
+        disk.files.shrink();
+    }
+    for id in &*waiting {
+        if let Some(fetch) = &mut sequences.get_mut(*id).fetch {
+            fetch.end_if_complete();
+        }
+    }
 }

@@ -2,15 +2,14 @@
 //!
 //! As in memory, a file has a page of a text, and continues that of its parent. It is known by a
 //! hash of the whole text up to the end of the page, and of who may use it. So a parent that was
-//! removed makes no harm: its children are no longer found, and go when room is needed.
+//! removed does no harm: its children are no longer found, and go when room is needed.
 
 use std::collections::{HashMap, VecDeque};
 
-use ring::digest::{Context, SHA256};
-
 use super::capacity::FileSizes;
+use crate::limits::FILES_MAX;
 use crate::ring::files::FoundPage;
-use crate::types::{CacheScope, FileId, TokenId};
+use crate::types::{FileId, TokenId};
 
 /// How often a page that must make room is looked for before the store gives up for now.
 const TRIES_TO_EVICT: usize = 256;
@@ -57,40 +56,16 @@ pub(super) struct Next {
     pub same: usize,
 }
 
-/// The text before the first page of a scope. `seed` makes the names of different servers differ.
-pub(super) fn root(seed: &[u8; 32], scope: CacheScope) -> FileId {
-    let CacheScope { key: _, salt, tenant } = scope;
-    hash(&[b"corelane scope", seed, &tenant.to_le_bytes(), &salt.to_le_bytes()])
-}
-
-/// The text `parent` with a page of tokens behind it.
-pub(super) fn behind(parent: FileId, tokens: &[TokenId]) -> FileId {
-    let mut context = Context::new(&SHA256);
-    context.update(&parent.0.to_le_bytes());
-    tokens.iter().for_each(|token| context.update(&token.to_le_bytes()));
-    first_bytes(context)
-}
-
-fn hash(parts: &[&[u8]]) -> FileId {
-    let mut context = Context::new(&SHA256);
-    parts.iter().for_each(|part| context.update(part));
-    first_bytes(context)
-}
-
-fn first_bytes(context: Context) -> FileId {
-    let digest = context.finish();
-    let (first, _) = digest.as_ref().split_first_chunk().expect("more than 16 bytes");
-    FileId(u128::from_le_bytes(*first))
-}
-
 impl Files {
     /// No files yet.
     pub fn new(sizes: FileSizes) -> Self {
+        let most = sizes.bytes_max / sizes.page_bytes.max(1);
+        let most = usize::try_from(most).unwrap_or(usize::MAX).min(FILES_MAX);
         Self {
             sizes,
-            known: HashMap::new(),
-            children: HashMap::new(),
-            order: VecDeque::new(),
+            known: HashMap::with_capacity(most),
+            children: HashMap::with_capacity(most),
+            order: VecDeque::with_capacity(most),
             bytes: 0,
             lost: Vec::new(),
         }
@@ -122,7 +97,7 @@ impl Files {
     /// The page behind the text `parent` that has the most first tokens of `wanted`, and is whole.
     pub fn next(&self, parent: FileId, wanted: &[TokenId], page_tokens: usize) -> Option<Next> {
         if let Some(page) = wanted.get(..page_tokens) {
-            let file = behind(parent, page);
+            let file = parent.with(page);
             if self.known.get(&file).is_some_and(|known| known.is_written) {
                 return Some(Next { file, same: page_tokens });
             }
@@ -137,9 +112,14 @@ impl Files {
         next.filter(|next| next.same > 0).max_by_key(|next| next.same)
     }
 
-    /// Adds a page that an earlier server has left.
+    /// Adds a page that an earlier server has left: one that was used before those that were found
+    /// earlier. If there is no room, its files are to be removed.
     pub fn found(&mut self, page: FoundPage) {
         let FoundPage { file, parent, tokens, states, bytes } = page;
+        if self.known.len() >= FILES_MAX || self.bytes + bytes > self.sizes.bytes_max {
+            self.lost.push((file, states));
+            return;
+        }
         let known = Known {
             parent,
             tokens,
@@ -151,6 +131,7 @@ impl Files {
             jobs: 0,
         };
         self.insert(file, known);
+        self.order.push_front(file);
     }
 
     /// Adds a page that is about to be written. Until then it counts with the most bytes.
@@ -166,13 +147,13 @@ impl Files {
             jobs: 1,
         };
         self.insert(file, known);
+        self.order.push_back(file);
     }
 
     fn insert(&mut self, file: FileId, known: Known) {
         self.children.entry(known.parent).or_default().push(file);
         self.bytes += known.bytes;
         self.known.insert(file, known);
-        self.order.push_back(file);
     }
 
     /// Notes that a page was written, with its bytes, or that it was not.
@@ -240,6 +221,7 @@ impl Files {
         known.jobs -= 1;
         if known.jobs == 0 && !known.is_written {
             let states = self.remove(file);
+            self.order.retain(|other| *other != file);
             if !states.is_empty() {
                 self.lost.push((file, states));
             }
@@ -261,13 +243,13 @@ impl Files {
     /// The page that must go before a file of `bytes` bytes is written: one that was not used for
     /// long, and none of `kept`. `Err` if there is none.
     pub fn make_room(&mut self, bytes: u64, kept: [FileId; 2]) -> Result<Option<FileId>, ()> {
-        if self.bytes + bytes <= self.sizes.bytes_max {
+        if self.bytes + bytes <= self.sizes.bytes_max && self.known.len() < FILES_MAX {
             return Ok(None);
         }
         // The first look at a page that was used spares it.
         for _ in 0..TRIES_TO_EVICT.min(2 * self.order.len()) {
             let file = self.order.pop_front().expect("it is not empty");
-            let Some(known) = self.known.get_mut(&file) else { continue }; // it has gone
+            let known = self.known.get_mut(&file).expect("those in order are known");
             let has_children = self.children.get(&file).is_some_and(|all| !all.is_empty());
             if known.jobs > 0 || known.is_used || has_children || kept.contains(&file) {
                 known.is_used = false;
@@ -277,6 +259,13 @@ impl Files {
             return Ok(Some(file));
         }
         Err(())
+    }
+
+    /// Notes that there is no more room on the disk: the files must not become more.
+    pub fn shrink(&mut self) {
+        if self.bytes > 0 {
+            self.sizes.bytes_max = self.sizes.bytes_max.min(self.bytes);
+        }
     }
 
     /// Forgets a page. Returns the tokens before its states, which have files.
@@ -297,6 +286,12 @@ impl Files {
         self.sizes
     }
 
+    /// The pages that have files, with the tokens before each state that has one. For tests.
+    pub fn written(&self) -> impl Iterator<Item = (FileId, &[u32])> {
+        let written = self.known.iter().filter(|(_, known)| known.is_written);
+        written.map(|(file, known)| (*file, &*known.states))
+    }
+
     /// Compares the pages with each other. For tests.
     ///
     /// # Panics
@@ -307,12 +302,14 @@ impl Files {
         let children: usize = self.children.values().map(Vec::len).sum();
         assert_eq!(children, self.known.len(), "each page stands behind one text");
         assert!(self.known.keys().all(|file| self.order.contains(file)), "each page can go");
+        assert_eq!(self.order.len(), self.known.len());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::CacheScope;
 
     const SEED: [u8; 32] = [3; 32];
 
@@ -321,7 +318,7 @@ mod tests {
     }
 
     fn write(files: &mut Files, parent: FileId, tokens: &[TokenId]) -> FileId {
-        let file = behind(parent, tokens);
+        let file = parent.with(tokens);
         files.begin_page(file, parent, tokens);
         assert_eq!(files.next(parent, tokens, 4), None, "not before it is written");
         files.end_page(file, Some(100));
@@ -332,7 +329,7 @@ mod tests {
     #[test]
     fn a_text_is_found_by_its_pages_and_by_the_beginning_of_its_last_one() {
         let mut files = files();
-        let start = root(&SEED, CacheScope::default());
+        let start = FileId::root(&SEED, CacheScope::default());
         let first = write(&mut files, start, &[1, 2, 3, 4]);
         let short = write(&mut files, first, &[5, 6]);
         let wanted = [1, 2, 3, 4, 5, 6, 7];
@@ -343,15 +340,15 @@ mod tests {
         let other = CacheScope { tenant: 1, ..CacheScope::default() };
         let salted = CacheScope { salt: 1, ..CacheScope::default() };
         for scope in [other, salted] {
-            assert_eq!(files.next(root(&SEED, scope), &wanted, 4), None);
+            assert_eq!(files.next(FileId::root(&SEED, scope), &wanted, 4), None);
         }
-        assert_eq!(files.next(root(&[4; 32], CacheScope::default()), &wanted, 4), None);
+        assert_eq!(files.next(FileId::root(&[4; 32], CacheScope::default()), &wanted, 4), None);
     }
 
     #[test]
     fn pages_that_were_not_used_make_room_the_last_ones_of_a_text_first() {
         let mut files = files();
-        let start = root(&SEED, CacheScope::default());
+        let start = FileId::root(&SEED, CacheScope::default());
         let first = write(&mut files, start, &[1, 2, 3, 4]);
         let second = write(&mut files, first, &[5, 6]);
         let other = write(&mut files, start, &[9]);
@@ -378,7 +375,7 @@ mod tests {
     #[test]
     fn the_states_of_a_page_are_those_that_were_written() {
         let mut files = files();
-        let start = root(&SEED, CacheScope::default());
+        let start = FileId::root(&SEED, CacheScope::default());
         let page = write(&mut files, start, &[1, 2, 3, 4]);
         files.begin_state(page, 3);
         assert!(files.has_state(page, 3) && files.states_of(page).is_empty());
@@ -397,7 +394,7 @@ mod tests {
     #[test]
     fn a_page_that_cannot_be_read_goes_when_its_jobs_have_ended_with_its_states() {
         let mut files = files();
-        let start = root(&SEED, CacheScope::default());
+        let start = FileId::root(&SEED, CacheScope::default());
         let page = write(&mut files, start, &[1, 2, 3, 4]);
         files.begin_state(page, 3);
         files.begin_read(page);

@@ -23,7 +23,7 @@ pub mod cost;
 mod curve;
 mod decode;
 mod disk;
-mod disk_jobs;
+mod disk_state;
 mod event;
 mod files;
 mod guesses;
@@ -139,11 +139,11 @@ impl Scheduler {
     }
 
     /// Lets sequences that have just come wait for files of the prefix store, if that saves them
-    /// time, and ends the waits that have taken too long. Returns the time at which the next one
-    /// does.
+    /// time, and ends the waits that have taken too long. Returns the time at which to call this
+    /// again, even if nothing comes back until then.
     pub fn look_up(&mut self, now: Micros) -> Option<Micros> {
         disk::look_up(&mut self.books, now);
-        disk::next_end(&self.books)
+        disk::next_end(&self.books, now)
     }
 
     /// The next job for the disk lane, if there is one and the lane has room for it.

@@ -232,7 +232,7 @@ fn attach_states(books: &mut Books, dirty: Dirty, end: usize) {
             && let Some(file) = books.store.file_of(*page)
         {
             disk.files.touch(file);
-            disk.note(*page, books.capacity.pages.count);
+            disk.note(*page);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The queue: which waiting sequence is first, and whether there is room for a sequence.
 
+use std::cmp::Ordering;
+
 use super::books::Books;
 use super::reuse::Prefix;
 use super::sequence::Sequence;
@@ -8,18 +10,21 @@ use crate::types::SequenceId;
 
 /// The index of the first waiting sequence that waits for no files and for which `may_start` holds.
 pub(super) fn first_waiting(books: &Books, may_start: impl Fn(&Sequence) -> bool) -> Option<usize> {
-    let order = |id: &SequenceId| {
-        let sequence = books.sequences.get(*id);
-        (sequence.asked.priority, books.shares.served(sequence.asked.key), sequence.admitted)
-    };
-    let smaller = |a: &(i32, f64, u64), b: &(i32, f64, u64)| {
-        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
-    };
     let waits = |sequence: &Sequence| sequence.fetch.as_ref().is_some_and(|fetch| !fetch.is_over);
     let is_meant = |sequence: &Sequence| !waits(sequence) && may_start(sequence);
     (0..books.waiting.len())
         .filter(|index| is_meant(books.sequences.get(books.waiting[*index])))
-        .min_by(|a, b| smaller(&order(&books.waiting[*a]), &order(&books.waiting[*b])))
+        .min_by(|a, b| compare(books, books.waiting[*a], books.waiting[*b]))
+}
+
+/// Which of two waiting sequences comes first.
+pub(super) fn compare(books: &Books, a: SequenceId, b: SequenceId) -> Ordering {
+    let order = |id: SequenceId| {
+        let sequence = books.sequences.get(id);
+        (sequence.asked.priority, books.shares.served(sequence.asked.key), sequence.admitted)
+    };
+    let (a, b) = (order(a), order(b));
+    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
 }
 
 /// The cached prefix of a waiting sequence, if there are cells for the rest of it. Otherwise the

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::disk_jobs::Fetch;
+use super::disk_state::Fetch;
 use super::luck::Luck;
 use super::masks::MaskSource;
 use super::tuning::{MAKE_WAY_SHARE, PROMISED_CELLS_MAX, PROMISED_SHARE, SHARED_STOPS_MAX};

@@ -8,7 +8,6 @@
 //! [`super::moves`] copies texts into the store before they are evicted from the KV cache, and back.
 
 use super::checkpoints::Checkpoints;
-use super::files;
 use crate::types::{CacheScope, CheckpointId, FileId, KeyId, PageId, TokenId};
 
 /// See the module's description.
@@ -35,7 +34,7 @@ struct Page {
     stored: u64,
     /// The last step that stored it or used it.
     used: u64,
-    /// Sequences that will load it.
+    /// Sequences that will load it, and jobs of the disk lane that use it.
     pins: u32,
     /// It has no cells, because the step that should have stored it failed, or because it is being
     /// read.
@@ -236,7 +235,7 @@ impl Store {
         let tokens = &text[from..to];
         let file = self.seed.map(|seed| {
             let before = parent.and_then(|parent| self.get(parent).file);
-            files::behind(before.unwrap_or_else(|| files::root(&seed, scope)), tokens)
+            before.unwrap_or_else(|| FileId::root(&seed, scope)).with(tokens)
         });
         self.pages[id.index()] = Some(Page {
             scope,
@@ -260,7 +259,7 @@ impl Store {
     }
 
     /// Notes that a page that was just added is to be read from a file.
-    pub fn expect(&mut self, id: PageId) {
+    pub fn await_file(&mut self, id: PageId) {
         let page = self.get_mut(id);
         (page.is_lost, page.is_coming, page.stored) = (true, true, 0);
     }
@@ -281,6 +280,17 @@ impl Store {
     /// Whether a page is being read from a file.
     pub fn is_coming(&self, page: PageId) -> bool {
         self.get(page).is_coming
+    }
+
+    /// The page behind `parent` with this name, in memory or being read.
+    pub fn named(&self, scope: CacheScope, parent: Option<PageId>, file: FileId) -> Option<PageId> {
+        let pages = parent.map_or(&self.roots, |parent| &self.get(parent).children);
+        let is_meant = |page: &&PageId| {
+            let page = self.get(**page);
+            let is_there = !page.is_lost || page.is_coming;
+            page.file == Some(file) && page.scope == scope && is_there
+        };
+        pages.iter().find(is_meant).copied()
     }
 
     /// The name of a page's text, if it is in use and texts have names.
@@ -334,7 +344,7 @@ impl Store {
         }
     }
 
-    /// Keeps pages until they are loaded.
+    /// Keeps pages: those that will be loaded, and those that the disk lane uses.
     pub fn pin(&mut self, pages: &[PageId]) {
         pages.iter().for_each(|page| self.get_mut(*page).pins += 1);
     }

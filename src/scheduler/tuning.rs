@@ -86,6 +86,16 @@ pub const FETCH_TIME: Duration = Duration::from_secs(2);
 /// the disk lane has woken.
 pub const FETCH_TIME_MIN: Duration = Duration::from_millis(5);
 
+/// Most sequences that are looked up in the files in one turn of the engine.
+pub const LOOK_UPS_MAX: usize = 8;
+
+/// Most pages that are looked at in one turn to find one that lacks a file.
+pub const WRITES_LOOKED: usize = 256;
+
+/// How much one read counts in the average time to read a byte, and how much that average sinks
+/// when a text is computed because reading it would take longer.
+pub const READ_RATE: f64 = 0.1;
+
 /// The part of the pages in memory that waiting sequences may keep for what they read.
 pub const FETCHED_PART: f64 = 0.5;
 

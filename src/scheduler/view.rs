@@ -8,7 +8,7 @@ use super::tally::{Phase, SlotView, Tally};
 use super::times::Lateness;
 use super::{Scheduler, constrained, times};
 use crate::ring::message::Batch;
-use crate::types::{KeyId, Owner, SequenceId, Threads};
+use crate::types::{FileId, KeyId, Owner, SequenceId, Threads};
 
 impl Scheduler {
     /// The state of each slot.
@@ -129,6 +129,12 @@ impl Scheduler {
     /// Those of them that were read from files.
     pub fn fetched_tokens(&self, id: SequenceId) -> usize {
         self.books.sequences.get(id).fetched
+    }
+
+    /// The pages of the prefix store that have files, each with the tokens before its states that
+    /// have files. For tests.
+    pub fn files(&self) -> impl Iterator<Item = (FileId, &[u32])> {
+        self.books.disk.iter().flat_map(|disk| disk.files.written())
     }
 
     /// Tokens served to a key, divided by its weight.

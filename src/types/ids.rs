@@ -33,8 +33,3 @@ impl PageId {
         self.0 as usize
     }
 }
-
-/// A beginning of a text in the prefix store's files: a hash of its tokens and of who may use it.
-/// Every file of the store has such a name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId(pub u128);

@@ -5,13 +5,15 @@
 
 pub mod chain;
 pub mod digits;
+mod file_id;
 mod ids;
 pub mod reasoning;
 mod threads;
 
 use std::time::Duration;
 
-pub use ids::{CheckpointId, FileId, PageId, SlotId};
+pub use file_id::FileId;
+pub use ids::{CheckpointId, PageId, SlotId};
 pub use threads::{Calibration, Threads, TimedStep};
 
 /// A token of the vocabulary, `0..n_vocab`. Signed because llama.cpp's is.

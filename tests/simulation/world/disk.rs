@@ -60,10 +60,19 @@ impl Disk {
                 task.found = self.unlisted.split_off(left);
                 Outcome::Done
             }
-            FileJob::WritePage { .. } | FileJob::WriteState { .. } if fails => Outcome::Refused,
+            FileJob::WritePage { .. } | FileJob::WriteState { .. } if fails => {
+                if random.one_in(4) {
+                    Outcome::Full
+                } else {
+                    Outcome::Refused
+                }
+            }
+            FileJob::ReadPage { .. } | FileJob::ReadState { .. } if fails && random.one_in(2) => {
+                Outcome::Refused
+            }
             FileJob::WritePage { page, file, parent } => {
                 let page = self.kept.page(page).expect("nobody else writes it");
-                let (tokens, cells) = (page.note.tokens(), &page.bytes[..page.note.length()]);
+                let (tokens, cells) = (page.note().tokens(), page.note().cells(page.bytes()));
                 assert!(!tokens.is_empty(), "a page without cells is not written");
                 let (tokens, cells) = (tokens.to_vec(), cells.to_vec());
                 task.bytes = cells.len() as u64;
@@ -71,15 +80,16 @@ impl Disk {
                 Outcome::Done
             }
             FileJob::ReadPage { page, file } => {
-                let place = self.kept.page_mut(page).expect("nobody else writes it");
+                let mut place = self.kept.page_mut(page).expect("nobody else writes it");
+                let (note, bytes) = place.parts();
                 match pages.get(&file).filter(|_| !fails) {
                     Some(Page { tokens, cells, .. }) => {
-                        place.bytes[..cells.len()].copy_from_slice(cells);
-                        place.note.put(tokens, cells.len());
+                        bytes[..cells.len()].copy_from_slice(cells);
+                        note.put(tokens, cells.len());
                         Outcome::Done
                     }
                     None => {
-                        place.note.put(&[], 0);
+                        note.put(&[], 0);
                         pages.remove(&file);
                         Outcome::Gone
                     }
@@ -87,19 +97,20 @@ impl Disk {
             }
             FileJob::WriteState { place, position, file } => {
                 let state = self.kept.state(place).expect("nobody else writes it");
-                assert!(state.note.is_behind(position), "a state is written once it is saved");
-                task.bytes = state.bytes.len() as u64;
-                states.insert((file, position), state.bytes.to_vec());
+                assert!(state.note().is_behind(position), "a state is written once it is saved");
+                task.bytes = state.bytes().len() as u64;
+                states.insert((file, position), state.bytes().to_vec());
                 Outcome::Done
             }
             FileJob::ReadState { place, position, file } => {
-                let state = self.kept.state_mut(place).expect("nobody else writes it");
-                *state.note = StateNote::default();
+                let mut state = self.kept.state_mut(place).expect("nobody else writes it");
+                let (note, bytes) = state.parts();
+                *note = StateNote::default();
                 match states.get(&(file, position)).filter(|_| !fails) {
-                    Some(bytes) => {
-                        state.bytes.copy_from_slice(bytes);
+                    Some(content) => {
+                        bytes.copy_from_slice(content);
                         let serial = self.kept.next_save();
-                        *state.note = StateNote { position, serial };
+                        *note = StateNote { position, serial };
                         Outcome::Done
                     }
                     None => {
@@ -121,6 +132,19 @@ impl Disk {
 }
 
 impl Files {
+    /// Checks that these are the files that the server knows.
+    pub fn check<'a>(&self, known: impl Iterator<Item = (FileId, &'a [u32])>) {
+        let mut states = 0;
+        let mut pages = 0;
+        for (file, positions) in known {
+            assert!(self.pages.contains_key(&file), "{file:?}");
+            let is_there = |at: &u32| self.states.contains_key(&(file, Position(*at)));
+            assert!(positions.iter().all(is_there), "{file:?}: {positions:?}");
+            (pages, states) = (pages + 1, states + positions.len());
+        }
+        assert_eq!((pages, states), (self.pages.len(), self.states.len()));
+    }
+
     fn found(&self, (file, page): (&FileId, &Page)) -> FoundPage {
         let states = self.states.keys().filter(|(of, _)| of == file);
         let mut states: Vec<u32> = states.map(|(_, position)| position.0).collect();
