@@ -218,10 +218,10 @@ pub struct ServeArgs {
     /// than memory holds. Each server needs a folder of its own [default: none]
     #[arg(long, value_name = "DIR", help_heading = "KV cache")]
     cache_disk: Option<PathBuf>,
-    /// Most MiB of the files in --cache-disk
-    #[arg(long, value_name = "MIB", default_value_t = 8192, help_heading = "KV cache")]
-    cache_disk_size: usize,
-    /// File with a secret of at least 16 bytes, with which the files in --cache-disk are encrypted
+    /// Most MiB of the files in --cache-disk [default: 8192]
+    #[arg(long, value_name = "MIB", help_heading = "KV cache")]
+    cache_disk_size: Option<usize>,
+    /// File with 16 to 4096 random bytes, with which the files in --cache-disk are encrypted
     /// [default: they are not]
     #[arg(long, value_name = "FILE", help_heading = "KV cache")]
     cache_disk_key_file: Option<PathBuf>,
@@ -314,19 +314,22 @@ impl ServeArgs {
     /// The files of the prefix store, if they are wanted.
     fn cache_disk(&self) -> Result<Option<CacheDisk>, String> {
         let Some(path) = self.cache_disk.clone() else {
-            return match &self.cache_disk_key_file {
-                Some(_) => Err("--cache-disk-key-file has no use without --cache-disk".into()),
+            let more = [
+                ("--cache-disk-size", self.cache_disk_size.is_some()),
+                ("--cache-disk-key-file", self.cache_disk_key_file.is_some()),
+            ];
+            return match more.iter().find(|(_, is_given)| *is_given) {
+                Some((flag, _)) => Err(format!("{flag} has no use without --cache-disk")),
                 None => Ok(None),
             };
         };
-        if self.cache_disk_size < CACHE_DISK_MIB_MIN {
-            let mib = self.cache_disk_size;
-            return Err(format!(
-                "--cache-disk-size is {mib}; it must be at least {CACHE_DISK_MIB_MIN}"
-            ));
+        let mib = self.cache_disk_size.unwrap_or(CACHE_DISK_MIB);
+        if !CACHE_DISK_MIB_RANGE.contains(&mib) {
+            let (least, most) = CACHE_DISK_MIB_RANGE.into_inner();
+            return Err(format!("--cache-disk-size is {mib}; it must be {least} to {most} MiB"));
         }
         let key = self.cache_disk_key_file.as_deref().map(read_secret).transpose()?;
-        Ok(Some(CacheDisk { path, mib: self.cache_disk_size, key }))
+        Ok(Some(CacheDisk { path, mib, key }))
     }
 
     /// The configuration with these settings of the engine.
@@ -482,8 +485,11 @@ fn random() -> Result<u64, String> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Fewest MiB of `--cache-disk-size`.
-const CACHE_DISK_MIB_MIN: usize = 64;
+/// Fewest and most MiB of `--cache-disk-size`.
+const CACHE_DISK_MIB_RANGE: std::ops::RangeInclusive<usize> = 64..=1 << 30;
+
+/// The default of `--cache-disk-size`.
+const CACHE_DISK_MIB: usize = 8192;
 
 /// Fewest and most bytes of the secret in `--cache-disk-key-file`.
 const SECRET_BYTES: std::ops::RangeInclusive<u64> = 16..=4096;

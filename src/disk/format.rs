@@ -65,8 +65,8 @@ pub enum FormatError {
     /// It has fewer bytes than it should.
     #[error("it is cut off")]
     CutOff,
-    /// It is encrypted, and there is no key, or the other way round.
-    #[error("it is encrypted, and --cache-disk-key-file is not given, or the other way round")]
+    /// It is encrypted and there is no key, or the other way round.
+    #[error("it was written with another --cache-disk-key-file, or without one")]
     OtherKey,
     /// Its bytes were changed, or it was encrypted with another key.
     #[error("its bytes are not those that were written")]
