@@ -355,13 +355,19 @@ mod tests {
         Folder::open(&options, model, 4_000)
     }
 
-    fn page(file: u128, parent: u128, tokens: &[i32]) -> Head {
-        let (file, parent) = (FileId(file), FileId(parent));
+    /// The page of the tokens behind a text.
+    fn page(parent: FileId, tokens: &[i32]) -> Head {
+        let file = parent.with(tokens);
         Head { file, parent, state: None, tokens: tokens.into(), content: 100 }
     }
 
-    fn state(file: u128, position: u32) -> Head {
-        Head { state: Some(position), ..page(file, 0, &[]) }
+    /// A page of its own.
+    fn other(number: i32) -> Head {
+        page(FileId(0), &[number, 2])
+    }
+
+    fn state(file: FileId, position: u32) -> Head {
+        Head { file, state: Some(position), ..page(FileId(0), &[]) }
     }
 
     fn listed(folder: &mut Folder) -> Vec<FoundPage> {
@@ -374,26 +380,28 @@ mod tests {
         let path = place.path().join("a/b");
         let mut folder = open(&path, MODEL).unwrap();
         assert_eq!(listed(&mut folder), []);
-        let first = folder.write(&page(7, 0, &[1, 2, 3]), &[5; 100]).unwrap();
-        folder.write(&state(7, 2), &[6; 100]).unwrap();
-        folder.write(&page(8, 7, &[4]), &[7; 100]).unwrap();
+        let first = page(FileId(0), &[1, 2, 3]);
+        let second = page(first.file, &[4]);
+        let first_bytes = folder.write(&first, &[5; 100]).unwrap();
+        folder.write(&state(first.file, 2), &[6; 100]).unwrap();
+        folder.write(&second, &[7; 100]).unwrap();
         let bytes = folder.bytes();
         drop(folder);
         let mut folder = open(&path, MODEL).unwrap();
         assert_eq!(folder.bytes(), bytes);
         let mut found = listed(&mut folder);
-        found.sort_by_key(|page| page.file);
+        found.sort_by_key(|page| page.file == second.file);
         assert_eq!(found.len(), 2);
-        assert_eq!((found[0].file, found[0].parent), (FileId(7), FileId(0)));
+        assert_eq!((found[0].file, found[0].parent), (first.file, FileId(0)));
         assert_eq!((&*found[0].tokens, &*found[0].states), (&[1, 2, 3][..], &[2][..]));
-        assert!(found[0].bytes > first);
-        assert_eq!(folder.read(FileId(7), None).unwrap().1, [5; 100]);
-        assert_eq!(folder.read(FileId(7), Some(2)).unwrap().1, [6; 100]);
+        assert!(found[0].bytes > first_bytes);
+        assert_eq!(folder.read(first.file, None).unwrap().1, [5; 100]);
+        assert_eq!(folder.read(first.file, Some(2)).unwrap().1, [6; 100]);
         assert!(folder.read(FileId(9), None).is_err());
-        folder.remove(FileId(7), &[2]);
-        folder.remove(FileId(8), &[]);
+        folder.remove(first.file, &[2]);
+        folder.remove(second.file, &[]);
         assert_eq!(folder.bytes(), 0);
-        assert!(folder.read(FileId(7), Some(2)).is_err());
+        assert!(folder.read(first.file, Some(2)).is_err());
     }
 
     #[test]
@@ -413,21 +421,25 @@ mod tests {
     fn only_the_owner_reads_the_files() {
         let place = tempfile::tempdir().unwrap();
         let mut folder = open(&place.path().join("cache"), MODEL).unwrap();
-        folder.write(&page(7, 0, &[1]), &[5; 100]).unwrap();
+        let page = other(7);
+        folder.write(&page, &[5; 100]).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&place.path().join("cache")), 0o700);
         assert_eq!(mode(&folder.path), 0o700);
-        assert_eq!(mode(&folder.path.join(name_of(FileId(7), None))), 0o600);
+        assert_eq!(mode(&folder.path.join(name_of(page.file, None))), 0o600);
     }
 
     #[test]
     fn files_that_are_not_whole_are_never_used() {
         let place = tempfile::tempdir().unwrap();
         let mut folder = open(place.path(), MODEL).unwrap();
-        for file in 1..=4 {
-            folder.write(&page(file, 0, &[1, 2]), &[5; 100]).unwrap();
+        let pages = [1, 2, 3, 4, 5].map(other);
+        for page in &pages {
+            folder.write(page, &[5; 100]).unwrap();
         }
-        let at = |file| folder.path.join(name_of(FileId(file), None));
+        // Whole, and of a text that is not that of its name.
+        folder.write(&Head { file: FileId(5), ..other(5) }, &[5; 100]).unwrap();
+        let at = |number: usize| folder.path.join(name_of(pages[number - 1].file, None));
         let whole = fs::read(at(1)).unwrap();
         fs::write(at(1), &whole[..50]).unwrap(); // in the head
         fs::write(at(2), &whole).unwrap(); // of another text
@@ -437,41 +449,43 @@ mod tests {
         fs::write(folder.path.join("notes.txt"), "mine").unwrap();
         drop(folder);
         let mut folder = open(place.path(), MODEL).unwrap();
-        let mut found: Vec<u128> = listed(&mut folder).iter().map(|page| page.file.0).collect();
-        found.sort_unstable();
-        assert_eq!(found, [3, 4], "the heads of the others are not whole");
-        let error = folder.read(FileId(3), None).unwrap_err();
+        let found: Vec<FileId> = listed(&mut folder).iter().map(|page| page.file).collect();
+        let [_, _, third, fourth, fifth] = pages.map(|page| page.file);
+        assert_eq!(found.len(), 3, "the heads of the others are not right");
+        assert!([third, fourth, fifth].iter().all(|file| found.contains(file)));
+        folder.remove(fifth, &[]);
+        let error = folder.read(third, None).unwrap_err();
         assert!(matches!(error, ReadError::Format(FormatError::CutOff)), "{error}");
-        folder.remove(FileId(3), &[]);
-        assert_eq!(folder.read(FileId(4), None).unwrap().1, [5; 100]);
+        folder.remove(third, &[]);
+        assert_eq!(folder.read(fourth, None).unwrap().1, [5; 100]);
         let mut left: Vec<String> = fs::read_dir(&folder.path)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         left.sort();
-        assert_eq!(left, [name_of(FileId(4), None).as_str(), "notes.txt"]);
-        fs::write(folder.path.join(name_of(FileId(4), None)), vec![0; 5000]).unwrap();
-        assert!(matches!(folder.read(FileId(4), None), Err(ReadError::TooLarge)));
+        assert_eq!(left, [name_of(fourth, None).as_str(), "notes.txt"]);
+        fs::write(folder.path.join(name_of(fourth, None)), vec![0; 5000]).unwrap();
+        assert!(matches!(folder.read(fourth, None), Err(ReadError::TooLarge)));
     }
 
     #[test]
     fn files_of_other_models_make_room() {
         let place = tempfile::tempdir().unwrap();
-        let mut other = open(place.path(), [2; 32]).unwrap();
+        let mut earlier = open(place.path(), [2; 32]).unwrap();
         for file in 1..=3 {
-            other.write(&page(file, 0, &[]), &[5; 2000]).unwrap();
+            earlier.write(&other(file), &[5; 2000]).unwrap();
         }
-        let oldest = File::open(other.path.join(name_of(FileId(2), None))).unwrap();
+        let oldest = File::open(earlier.path.join(name_of(other(2).file, None))).unwrap();
         oldest.set_modified(SystemTime::UNIX_EPOCH).unwrap();
-        let path = other.path.clone();
-        drop(other);
+        let path = earlier.path.clone();
+        drop(earlier);
         let mut folder = open(place.path(), MODEL).unwrap();
         assert_eq!(listed(&mut folder), [], "files of another model");
-        folder.write(&page(1, 0, &[]), &[5; 3000]).unwrap();
+        folder.write(&other(1), &[5; 3000]).unwrap();
         assert_eq!(fs::read_dir(&path).unwrap().count(), 3);
-        folder.write(&page(2, 0, &[]), &[5; 3000]).unwrap();
+        folder.write(&other(2), &[5; 3000]).unwrap();
         assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
-        assert!(!path.join(name_of(FileId(2), None)).exists(), "the oldest went first");
+        assert!(!path.join(name_of(other(2).file, None)).exists(), "the oldest went first");
     }
 
     #[test]

@@ -198,7 +198,10 @@ impl Seals {
         let (before, rest) = bytes.split_at_mut(start);
         let seal = &before[start - SEAL_BYTES..];
         let (sealed, end) = rest.split_at_mut_checked(end - start).ok_or(FormatError::CutOff)?;
-        let last = end.get(..SEAL_BYTES).ok_or(FormatError::CutOff)?;
+        let (last, more) = end.split_at_checked(SEAL_BYTES).ok_or(FormatError::CutOff)?;
+        if !more.is_empty() {
+            return Err(FormatError::Changed);
+        }
         let content = self.open(sealed, 0, second(nonce), seal, last)?;
         Ok((head, content))
     }

@@ -108,7 +108,7 @@ fn plan(books: &mut Books, id: SequenceId, scope: CacheScope, ready: usize) -> O
 
     let (mut pages, mut tokens, mut to_read) = (VecDeque::new(), 0, 0);
     let mut here = Some(None); // the last page, while all are in memory
-    let mut text = FileId::root(&disk.files.sizes().seed, scope);
+    let mut text = scope.root(&disk.files.sizes().seed);
     let mut last_state = None; // that stands in a file, or in memory
     while tokens < wanted.len() {
         let rest = &wanted[tokens..];
@@ -311,7 +311,7 @@ fn next_write(books: &mut Books) -> Option<FileTask> {
             let parent = store.parent_of(page);
             let before = match parent {
                 Some(parent) => store.file_of(parent)?,
-                None => FileId::root(&sizes.seed, store.scope_of(page)),
+                None => store.scope_of(page).root(&sizes.seed),
             };
             if let Some(parent) = parent.filter(|parent| store.is_made(*parent))
                 && !disk.files.has(before)

@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn a_text_is_found_by_its_pages_and_by_the_beginning_of_its_last_one() {
         let mut files = files();
-        let start = FileId::root(&SEED, CacheScope::default());
+        let start = CacheScope::default().root(&SEED);
         let first = write(&mut files, start, &[1, 2, 3, 4]);
         let short = write(&mut files, first, &[5, 6]);
         let wanted = [1, 2, 3, 4, 5, 6, 7];
@@ -340,15 +340,15 @@ mod tests {
         let other = CacheScope { tenant: 1, ..CacheScope::default() };
         let salted = CacheScope { salt: 1, ..CacheScope::default() };
         for scope in [other, salted] {
-            assert_eq!(files.next(FileId::root(&SEED, scope), &wanted, 4), None);
+            assert_eq!(files.next(scope.root(&SEED), &wanted, 4), None);
         }
-        assert_eq!(files.next(FileId::root(&[4; 32], CacheScope::default()), &wanted, 4), None);
+        assert_eq!(files.next(CacheScope::default().root(&[4; 32]), &wanted, 4), None);
     }
 
     #[test]
     fn pages_that_were_not_used_make_room_the_last_ones_of_a_text_first() {
         let mut files = files();
-        let start = FileId::root(&SEED, CacheScope::default());
+        let start = CacheScope::default().root(&SEED);
         let first = write(&mut files, start, &[1, 2, 3, 4]);
         let second = write(&mut files, first, &[5, 6]);
         let other = write(&mut files, start, &[9]);
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn the_states_of_a_page_are_those_that_were_written() {
         let mut files = files();
-        let start = FileId::root(&SEED, CacheScope::default());
+        let start = CacheScope::default().root(&SEED);
         let page = write(&mut files, start, &[1, 2, 3, 4]);
         files.begin_state(page, 3);
         assert!(files.has_state(page, 3) && files.states_of(page).is_empty());
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn a_page_that_cannot_be_read_goes_when_its_jobs_have_ended_with_its_states() {
         let mut files = files();
-        let start = FileId::root(&SEED, CacheScope::default());
+        let start = CacheScope::default().root(&SEED);
         let page = write(&mut files, start, &[1, 2, 3, 4]);
         files.begin_state(page, 3);
         files.begin_read(page);

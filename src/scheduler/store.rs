@@ -235,7 +235,7 @@ impl Store {
         let tokens = &text[from..to];
         let file = self.seed.map(|seed| {
             let before = parent.and_then(|parent| self.get(parent).file);
-            before.unwrap_or_else(|| FileId::root(&seed, scope)).with(tokens)
+            before.unwrap_or_else(|| scope.root(&seed)).with(tokens)
         });
         self.pages[id.index()] = Some(Page {
             scope,

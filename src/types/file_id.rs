@@ -2,17 +2,14 @@
 
 use ring::digest::{Context, SHA256};
 
-use super::{CacheScope, TokenId};
-
 /// A beginning of a text in the prefix store's files: a hash of its tokens and of who may use it.
 /// Every file of the store has such a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u128);
 
 impl FileId {
-    /// The empty text of a scope. `seed` makes the names of different servers differ.
-    pub fn root(seed: &[u8; 32], scope: CacheScope) -> Self {
-        let CacheScope { key: _, salt, tenant } = scope;
+    /// The empty text of a tenant and a salt. See [`super::CacheScope::root`].
+    pub(super) fn root(seed: &[u8; 32], tenant: u128, salt: u64) -> Self {
         let mut context = Context::new(&SHA256);
         context.update(b"corelane scope");
         context.update(seed);
@@ -23,7 +20,7 @@ impl FileId {
 
     /// This text with some tokens behind it.
     #[must_use]
-    pub fn with(self, tokens: &[TokenId]) -> Self {
+    pub fn with(self, tokens: &[i32]) -> Self {
         let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
         let mut context = Context::new(&SHA256);
         context.update(&self.0.to_le_bytes());

@@ -32,6 +32,13 @@ pub struct CacheScope {
     pub tenant: u128,
 }
 
+impl CacheScope {
+    /// The name of the empty text in this scope. `seed` makes the names of different servers differ.
+    pub fn root(&self, seed: &[u8; 32]) -> FileId {
+        FileId::root(seed, self.tenant, self.salt)
+    }
+}
+
 /// A mark that is inserted into a client's text where it spells a control token, so that it is not
 /// tokenised as one. It is a Unicode noncharacter, which no real text has. Chat templates see it.
 /// It is removed before a text is tokenised.
