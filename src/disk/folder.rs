@@ -50,6 +50,8 @@ pub struct Folder {
     others_bytes: u64,
     /// This model's files that have not been listed yet, the newest last.
     unlisted: Vec<(SystemTime, FileId, Listed)>,
+    /// Files in the list that cannot be used.
+    unusable: usize,
     buffer: Vec<u8>,
     /// Held as long as the folder is used.
     _lock: File,
@@ -126,6 +128,7 @@ impl Folder {
             others: Vec::new(),
             others_bytes: 0,
             unlisted: Vec::new(),
+            unusable: 0,
             buffer: Vec::new(),
             _lock: lock,
         };
@@ -134,12 +137,19 @@ impl Folder {
             // Whatever else is there belongs to somebody else.
             let is_model = entry.file_name().to_str().is_some_and(|name| is_hex(name, 16));
             if is_model && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let is_own = *entry.file_name() == *name;
-                folder.look_at(&entry.path(), is_own).map_err(failed)?;
+                let (path, is_own) = (entry.path(), *entry.file_name() == *name);
+                match folder.look_at(&path, is_own) {
+                    Err(error) if is_own => return Err(failed(error)),
+                    Err(error) => {
+                        tracing::warn!(folder = %path.display(), %error, "files of another model")
+                    }
+                    Ok(()) => {}
+                }
             }
         }
         folder.others.sort_unstable_by(|(a, ..), (b, ..)| b.cmp(a));
         folder.unlisted.sort_unstable_by_key(|(used, ..)| *used);
+        folder.drop_others(0).map_err(failed)?;
         Ok(folder)
     }
 
@@ -150,13 +160,13 @@ impl Folder {
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             let (name, path) = (entry.file_name(), entry.path());
+            // Without following a link. It may just have gone.
+            let Some(facts) = entry.metadata().ok().filter(Metadata::is_file) else { continue };
             if *name == *UNFINISHED {
                 fs::remove_file(&path)?;
                 continue;
             }
             let Some((file, state)) = name.to_str().and_then(parse) else { continue };
-            // Without following a link. It may just have gone.
-            let Some(facts) = entry.metadata().ok().filter(Metadata::is_file) else { continue };
             let (used, bytes) = (facts.modified()?, facts.len());
             match (is_own, state) {
                 (false, _) => {
@@ -193,14 +203,21 @@ impl Folder {
     /// The next page that an earlier server has left, the one that was used last first.
     pub fn next_page(&mut self) -> Option<FoundPage> {
         loop {
-            let (_, file, Listed { states, bytes }) = self.unlisted.pop()?;
+            let Some((_, file, Listed { states, bytes })) = self.unlisted.pop() else {
+                let count = std::mem::take(&mut self.unusable);
+                if count > 0 {
+                    tracing::warn!(count, "files of --cache-disk cannot be used");
+                }
+                return None;
+            };
             match self.head_of(file) {
                 Ok(Head { parent, tokens, .. }) => {
                     return Some(FoundPage { file, parent, tokens, states, bytes });
                 }
                 Err(error) => {
                     let name = name_of(file, None);
-                    tracing::warn!(name, %error, "a file of --cache-disk cannot be used");
+                    tracing::debug!(name, %error, "a file of --cache-disk cannot be used");
+                    self.unusable += 1;
                     if error.is_final() {
                         self.remove(file, &states);
                     }
@@ -235,12 +252,7 @@ impl Folder {
 
     fn put(&mut self, head: &Head, bytes: &[u8]) -> io::Result<u64> {
         let count = bytes.len() as u64;
-        while self.bytes + self.others_bytes + count > self.bytes_max
-            && let Some((_, path, bytes)) = self.others.pop()
-        {
-            self.others_bytes -= bytes;
-            fs::remove_file(path).or_else(ignore_missing)?;
-        }
+        self.drop_others(count)?;
         let unfinished = self.path.join(UNFINISHED);
         let name = self.path.join(name_of(head.file, head.state));
         let before = fs::metadata(&name).map_or(0, |facts| facts.len());
@@ -254,6 +266,17 @@ impl Folder {
         })?;
         self.bytes = (self.bytes + count).saturating_sub(before);
         Ok(count)
+    }
+
+    /// Removes files of other models until there is room for `count` bytes.
+    fn drop_others(&mut self, count: u64) -> io::Result<()> {
+        while self.bytes + self.others_bytes + count > self.bytes_max
+            && let Some((_, path, bytes)) = self.others.pop()
+        {
+            self.others_bytes -= bytes;
+            fs::remove_file(path).or_else(ignore_missing)?;
+        }
+        Ok(())
     }
 
     /// Reads a file, and notes that it was used.

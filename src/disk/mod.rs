@@ -75,6 +75,7 @@ impl DiskLane {
             FileJob::List => {
                 task.found
                     .extend(std::iter::from_fn(|| self.folder.next_page()).take(FILES_LISTED));
+                self.metrics.disk.bytes.set(self.folder.bytes());
                 task.outcome = Outcome::Done;
                 return;
             }
@@ -141,7 +142,7 @@ impl DiskLane {
         let read = self.folder.read(file, None).map_err(Undone::Read).and_then(|read| {
             let (Head { tokens, .. }, content) = read;
             let place = bytes.get_mut(..content.len()).ok_or(Undone::Size)?;
-            if tokens.len() > note.tokens_max() {
+            if tokens.len() > note.tokens_max() || content.is_empty() {
                 return Err(Undone::Size);
             }
             place.copy_from_slice(content);

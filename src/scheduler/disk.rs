@@ -15,7 +15,7 @@ use super::cost::Rows;
 use super::disk_state::{Fetch, Listing, ReadState};
 use super::store::Missing;
 use super::tuning::{
-    FETCH_TIME, FETCH_TIME_MIN, FETCHED_PART, FILES_PAUSE, LOOK_UPS_MAX, READ_RATE,
+    FETCH_TIME, FETCH_TIME_MIN, FETCHED_PART, FILES_PAUSE, LISTING_TIME, LOOK_UPS_MAX, READ_RATE,
     REUSE_TOKENS_MIN, WRITES_LOOKED,
 };
 use super::{queue, reuse};
@@ -39,7 +39,8 @@ struct Plan {
 
 /// Lets waiting sequences that have just come wait for files, if these save them time.
 pub(super) fn look_up(books: &mut Books, now: Micros) {
-    let Some(disk) = &books.disk else { return };
+    let Some(disk) = &mut books.disk else { return };
+    let list_until = *disk.list_until.get_or_insert(now + LISTING_TIME);
     let is_listed = disk.listing == Listing::Done;
     let mut fetching = 0;
     for id in &books.waiting {
@@ -62,7 +63,13 @@ pub(super) fn look_up(books: &mut Books, now: Micros) {
         let scope = sequence.asked.cache.expect("as above");
         if !is_listed {
             let reusable = sequence.reusable();
-            let until = now + computing(books, 0, reusable);
+            let ready = reuse::find_prefix(books, id).ready.map_or(0, |ready| ready.tokens);
+            let saved = reusable.saturating_sub(ready);
+            if saved < REUSE_TOKENS_MIN || now >= list_until {
+                books.sequences.get_mut(id).looked_up = true;
+                continue;
+            }
+            let until = now + computing(books, ready, saved);
             let fetch = Fetch { is_listing: true, until, ..Fetch::default() };
             books.sequences.get_mut(id).fetch = Some(fetch);
             continue;

@@ -12,6 +12,8 @@ use crate::types::{CheckpointId, FileId, PageId};
 pub(super) struct Disk {
     pub files: Files,
     pub listing: Listing,
+    /// From then on, no sequence waits for the list.
+    pub list_until: Option<Micros>,
     /// Files to read, each with the last step that may use what its place in memory held before.
     pub reads: VecDeque<(u64, FileJob)>,
     /// The places for states that are being read.
@@ -73,6 +75,7 @@ impl Disk {
         Self {
             files,
             listing: Listing::Wanted,
+            list_until: None,
             reads: VecDeque::new(),
             states: Vec::new(),
             unwritten: VecDeque::with_capacity(pages),

@@ -86,6 +86,9 @@ pub const FETCH_TIME: Duration = Duration::from_secs(2);
 /// the disk lane has woken.
 pub const FETCH_TIME_MIN: Duration = Duration::from_millis(5);
 
+/// Sequences wait for the list of the files only for this long after the start.
+pub const LISTING_TIME: Duration = Duration::from_secs(10);
+
 /// Most sequences that are looked up in the files in one turn of the engine.
 pub const LOOK_UPS_MAX: usize = 8;
 
