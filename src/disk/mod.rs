@@ -6,7 +6,7 @@
 //! uses it; while it reads one, others may read it, too.
 //!
 //! **Invariant:** no other lane waits for a file.
-//! **Invariant:** what a file holds is used only if its seals are right ([`format`]).
+//! **Invariant:** what a file holds is used only if its seals are right ([`mod@format`]).
 
 mod fingerprint;
 mod folder;
