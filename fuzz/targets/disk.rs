@@ -13,11 +13,12 @@ corelane_fuzz::target!(|bytes: &[u8]| {
     if let Ok((head, content)) = seals.read(&mut raw) {
         assert_eq!(head.content, content.len() as u64);
     }
-    let (tokens, content) = rest.split_at(rest.len().min(usize::from(kind >> 2)));
+    // A page has tokens, and a state has none.
+    let (tokens, content) = rest.split_at(rest.len().min(usize::from(kind >> 1)));
     let head = Head {
         file: FileId(1),
         parent: FileId(2),
-        state: (kind & 2 == 2).then_some(u32::from(*change)),
+        state: tokens.is_empty().then_some(u32::from(*change)),
         tokens: tokens.iter().map(|byte| i32::from(*byte)).collect(),
         content: content.len() as u64,
     };
