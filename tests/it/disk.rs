@@ -38,7 +38,7 @@ fn text(number: i64, count: i64) -> Vec<i64> {
 fn end(server: TestServer) {
     let mut counts = vec![server.metrics.disk.written.get()];
     eventually("all is written", || {
-        std::thread::sleep(Duration::from_millis(150)); // longer than a write here
+        std::thread::sleep(Duration::from_millis(300)); // longer than a write here
         counts.push(server.metrics.disk.written.get());
         counts.len() > 4
             && counts[counts.len() - 4..].iter().all(|count| count == &counts[counts.len() - 1])
