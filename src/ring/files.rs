@@ -30,17 +30,17 @@ pub enum Outcome {
     /// The file was of no use, or what should be written is no longer there.
     #[default]
     Gone,
-    /// The system did not do it. What was in files before is still there.
+    /// The system refused it. The file is as it was before.
     Refused,
-    /// There is no room on the disk for what was to be written.
+    /// The disk is full. Nothing was written.
     Full,
 }
 
 /// What the disk lane does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileJob {
-    /// List the pages that an earlier server of this model has left, those used last first. It lists some
-    /// of them, and none when there are no more.
+    /// List the pages that an earlier server of this model has left, those used last first. Each
+    /// job lists some of them; the last one lists none.
     #[default]
     List,
     /// Write the page at this place to a file.

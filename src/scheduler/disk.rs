@@ -116,7 +116,7 @@ fn plan(books: &mut Books, id: SequenceId, scope: CacheScope, ready: usize) -> O
     let (mut pages, mut tokens, mut to_read) = (VecDeque::new(), 0, 0);
     let mut here = Some(None); // the last page, while all are in memory
     let mut text = scope.root(&disk.files.sizes().seed);
-    let mut last_state = None; // that stands in a file, or in memory
+    let mut last_state = None; // the last state in a file: its tokens, its page, and the pages to it
     while tokens < wanted.len() {
         let rest = &wanted[tokens..];
         let found = here.and_then(|parent| books.store.next_coming(scope, parent, rest));
@@ -197,6 +197,8 @@ fn read_next(books: &mut Books) -> bool {
     false
 }
 
+/// Finds the next file to read for one waiting sequence. Pages that are in memory already, or that
+/// another sequence waits for, are not read again.
 fn read_next_of(books: &mut Books, scope: CacheScope, fetch: &mut Fetch) -> bool {
     let (step, sent) = (books.step, books.sent);
     let Some(disk) = &mut books.disk else { return false };
@@ -240,9 +242,8 @@ fn read_next_of(books: &mut Books, scope: CacheScope, fetch: &mut Fetch) -> bool
         fetch.state = Some(read.place);
         return false;
     }
-    let is_there = disk.files.states_of(file).contains(&(position as u32));
-    if !is_there {
-        return false;
+    if !disk.files.states_of(file).contains(&(position as u32)) {
+        return false; // it has gone
     }
     let Some(place) = checkpoints.reserve(position, step) else { return false };
     disk.files.begin_read(file);

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::command_line::Running;
 use crate::hybrid::{SHAPES, follow, hybrid};
+use crate::support::metrics::Samples;
 use crate::support::{Client, Random, TestServer, config, eventually, key};
 
 const MODELS: [&str; 3] = ["built-in", SHAPES[0], SHAPES[1]];
@@ -253,7 +254,7 @@ fn command(folder: &TempDir, shell: &str) -> Command {
     let mut command = Command::new("sh");
     let program = env!("CARGO_BIN_EXE_corelane");
     let serve = "exec \"$0\" serve -m \"$1\" --cache-disk \"$2\" --cache-disk-size 64 -np 1 -c 2048 \
-                 --port 0";
+                 --metrics --port 0";
     command
         .args(["-c", &format!("{shell} {serve}"), program])
         .arg(hybrid(SHAPES[0]))
@@ -314,7 +315,10 @@ fn a_server_goes_on_when_files_cannot_be_written() {
         let answer = ask(&mut client, &text, true).unwrap();
         assert_eq!(answer["tokens"], ask(&mut client, &text, false).unwrap()["tokens"]);
     }
-    std::thread::sleep(Duration::from_millis(500));
+    eventually("a write failed", || {
+        let metrics = Samples::parse(&client.get("/metrics").body);
+        metrics.get("corelane_prefix_store_file_errors_total") > 0.0
+    });
     assert!(files(folder.path()).iter().all(|path| path.metadata().unwrap().len() <= 16 * 512));
     drop(server);
     // What is left is of use.
