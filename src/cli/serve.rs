@@ -174,7 +174,7 @@ pub struct ServeArgs {
     /// Most open connections; when there are more, the one that has been idle for longest is closed
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS, help_heading = "HTTP")]
     max_connections: usize,
-    /// Seconds that running requests may take to finish after SIGTERM
+    /// Seconds after SIGTERM for running requests to finish, and for files of --cache-disk
     #[arg(long, value_name = "S", default_value_t = 30, help_heading = "HTTP")]
     drain_seconds: u32,
 

@@ -260,6 +260,11 @@ impl Engine {
         }
     }
 
+    /// Whether texts still have to be written to files.
+    pub fn has_to_write(&self, now: Micros) -> bool {
+        self.files.is_some() && (self.is_busy() || self.scheduler.has_to_write(now))
+    }
+
     /// Forgets removed keys. Their requests that have not started end with an error, and running
     /// ones finish. See [`Scheduler::forget`].
     pub fn forget_keys(&mut self, keys: &[KeyId], has_own_cache: bool, now: Micros) {

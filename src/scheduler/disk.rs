@@ -264,6 +264,13 @@ pub(super) fn next_end(books: &Books, now: Micros) -> Option<Micros> {
     waits.into_iter().chain(pause).min()
 }
 
+/// Whether texts still have to be written to files, and writing works.
+pub(super) fn has_to_write(books: &Books, now: Micros) -> bool {
+    let Some(disk) = &books.disk else { return false };
+    let works = disk.listing == Listing::Done && now >= disk.paused_until;
+    works && (disk.jobs > 0 || disk.has_unwritten() || books.slots.dirty().is_some())
+}
+
 /// The next job for the disk lane, if there is one and the lane has room for it.
 pub(super) fn next_task(books: &mut Books, now: Micros) -> Option<FileTask> {
     let returned = books.returned;

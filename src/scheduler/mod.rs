@@ -151,6 +151,11 @@ impl Scheduler {
         disk::next_task(&mut self.books, now)
     }
 
+    /// Whether texts still have to be written to files, and writing works.
+    pub fn has_to_write(&self, now: Micros) -> bool {
+        disk::has_to_write(&self.books, now)
+    }
+
     /// Takes a job that came back from the disk lane.
     pub fn filed(&mut self, task: FileTask, now: Micros) {
         disk::done(&mut self.books, task, now);

@@ -83,8 +83,8 @@ pub const STORES_PART: f64 = 0.05;
 pub const FETCH_TIME: Duration = Duration::from_secs(2);
 
 /// A sequence waits for files at least this long. Reading a few tokens must not be given up before
-/// the disk lane has woken.
-pub const FETCH_TIME_MIN: Duration = Duration::from_millis(5);
+/// the disk lane has woken, which takes a few turns of the kernel's scheduler on a busy machine.
+pub const FETCH_TIME_MIN: Duration = Duration::from_millis(20);
 
 /// Sequences wait for the list of the files only for this long after the start.
 pub const LISTING_TIME: Duration = Duration::from_secs(10);

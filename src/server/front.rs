@@ -230,6 +230,11 @@ impl Front {
         self.service.borrow().as_ref().is_some_and(|service| service.engine.is_busy())
     }
 
+    /// Whether texts still have to be written to the prefix store's files.
+    fn has_to_write(&self, now: Micros) -> bool {
+        self.service.borrow().as_ref().is_some_and(|service| service.engine.has_to_write(now))
+    }
+
     /// Whether a drain has begun.
     pub fn is_draining(&self) -> bool {
         self.stage.get() != Stage::Open
@@ -251,7 +256,8 @@ impl Front {
         self.timers.wake_all(); // idle connections close
     }
 
-    /// Whether a drain is over: no request runs, or its time has passed.
+    /// Whether a drain is over: no request runs and nothing has to be written to the prefix store's
+    /// files, or its time has passed.
     pub fn is_drained(&self, now: Micros) -> bool {
         let Stage::Draining(began) = self.stage.get() else { return false };
         let (elapsed, running) = (now.seconds_since(began), self.exchanges.get());
@@ -265,7 +271,7 @@ impl Front {
         if over && running > 0 {
             tracing::warn!("drained for {elapsed:.1} s: {running} requests are cut off");
         }
-        over || running == 0
+        over || (running == 0 && !self.has_to_write(now))
     }
 
     /// Ends every connection.

@@ -35,18 +35,6 @@ fn text(number: i64, count: i64) -> Vec<i64> {
     (0..count).map(|place| 260 + number * 17 + place * 7 % 40).collect()
 }
 
-/// Waits until the server has written all that it wants to write, and ends it.
-fn end(server: TestServer) {
-    let mut counts = vec![server.metrics.disk.written.get()];
-    eventually("all is written", || {
-        std::thread::sleep(Duration::from_millis(300)); // longer than a write here
-        counts.push(server.metrics.disk.written.get());
-        counts.len() > 4
-            && counts[counts.len() - 4..].iter().all(|count| count == &counts[counts.len() - 1])
-    });
-    drop(server);
-}
-
 /// The files in a folder and in the folders in it, but for its lock.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
@@ -86,7 +74,7 @@ fn a_chat_goes_on_where_it_was_after_a_restart() {
                 assert_eq!(read, kept, "{model}, turn {turn}");
                 chat.extend(&said);
                 chat.extend(text(turn, 10));
-                end(server);
+                drop(server);
             }
         }
     }
@@ -97,7 +85,7 @@ fn a_client_is_told_which_tokens_came_from_files() {
     let folder = TempDir::new().unwrap();
     let server = start("built-in", with_files(&folder));
     follow(&server, &text(1, 300), json!({}));
-    end(server);
+    drop(server);
     let server = start("built-in", with_files(&folder));
     let body = json!({"prompt": text(1, 300), "max_tokens": 4}).to_string();
     let timings = || server.post("/v1/completions", &body).json()["timings"].clone();
@@ -143,11 +131,11 @@ fn a_key_or_a_salt_finds_only_its_own_texts_in_files() {
     };
     let server = start("built-in", config.clone());
     cached(&server, "alice", "a");
-    end(server);
+    drop(server);
     for (secret, salt, expected) in [("bob", "a", 0), ("alice", "b", 0), ("alice", "a", 299)] {
         let server = start("built-in", config.clone());
         assert_eq!(cached(&server, secret, salt), expected, "{secret}, {salt}");
-        end(server);
+        drop(server);
     }
     // A new key in the place of an old one is somebody else.
     let config = ServeConfig { keys: ["carol", "bob"].map(key).into(), ..config };
@@ -177,7 +165,7 @@ fn files_of_another_model_another_cache_and_another_secret_are_not_used() {
     for (model, config) in &servers {
         let server = start(model, config.clone());
         assert_eq!(follow(&server, &chat, json!({})).1, 0, "{config:?}");
-        end(server);
+        drop(server);
     }
     // All of them are still there.
     for (model, config) in &servers {
@@ -206,7 +194,7 @@ fn damaged_files_are_found_out_and_removed() {
         let server = start(model, with_files(&folder));
         let said = anew(&server, &chat);
         follow(&server, &chat, json!({}));
-        end(server);
+        drop(server);
         for (name, damage) in damages {
             let all = files(folder.path());
             assert!(!all.is_empty());
@@ -219,7 +207,7 @@ fn damaged_files_are_found_out_and_removed() {
             let server = start(model, with_files(&folder));
             let (again, cached) = follow(&server, &chat, json!({}));
             assert_eq!((again, cached), (said.clone(), 0), "{model}, {name}");
-            end(server); // it has written them again
+            drop(server); // it has written them again
         }
         // Files under each other's names are of no use either.
         let all = files(folder.path());
@@ -242,7 +230,7 @@ fn files_take_no_more_room_than_they_may() {
         for number in 0..30 {
             follow(&server, &text(number, 300), json!({}));
         }
-        end(server);
+        drop(server);
         let bytes: u64 =
             files(folder.path()).iter().map(|path| path.metadata().unwrap().len()).sum();
         assert!((1 << 20..=4 << 20).contains(&bytes), "{model}: {bytes}");
