@@ -504,25 +504,18 @@ impl Engine {
         for start in &batch.starts {
             let Some(id) = self.scheduler.holder(start.owner) else { continue };
             let Some(stream) = &mut self.streams[id.index()] else { continue };
-            let mut exchange = stream.exchange.borrow_mut();
-            exchange.started.get_or_insert(now);
-            // A follower starts twice, the second time with its leader's tokens. After a failed
-            // step, a sequence may restart with fewer cached tokens.
-            let (before, restored_before) = (stream.times.cached, stream.times.restored);
-            let scheduler = &self.scheduler;
-            let restored = Restored {
-                tokens: scheduler.restored_tokens(id) as u64,
-                fetched: scheduler.fetched_tokens(id) as u64,
-            };
-            let cached = (scheduler.cached_tokens(id) as u64, restored);
-            stream.times.start(start.prompt_tokens, cached, metrics, now);
+            stream.exchange.borrow_mut().started.get_or_insert(now);
+            stream.times.start(start.prompt_tokens, metrics, now);
             stream.slot = start.owner.slot;
-            if stream.counts_prompt {
-                let usage = &mut exchange.usage;
-                usage.cached_tokens = usage.cached_tokens - before + stream.times.cached;
-                let (all, now) = (&mut exchange.restored, stream.times.restored);
-                all.tokens = all.tokens - restored_before.tokens + now.tokens;
-                all.fetched = all.fetched - restored_before.fetched + now.fetched;
+        }
+        let starts = batch.starts.iter().map(|start| start.owner);
+        let mut before = None;
+        for owner in starts.chain(batch.rows.iter().map(|row| row.owner)) {
+            if before.replace(owner) != Some(owner)
+                && let Some(id) = self.scheduler.holder(owner)
+                && let Some(stream) = &mut self.streams[id.index()]
+            {
+                count_cached(&self.scheduler, id, stream);
             }
         }
     }
@@ -551,5 +544,25 @@ impl Engine {
         metrics.checkpoint_starts.advance_to(tally.states_restored);
         metrics.preemptions.advance_to(tally.preemptions);
         metrics.retries.advance_to(tally.retries);
+    }
+}
+
+/// Counts the cached tokens of a text that has no token yet. Their number may change until then: a
+/// follower starts twice, the second time with its leader's tokens; pages of the store may find no
+/// cells; and after a failed step, a text may start with fewer.
+fn count_cached(scheduler: &Scheduler, id: SequenceId, stream: &mut Stream) {
+    let (before, restored_before) = (stream.times.cached, stream.times.restored);
+    let restored = Restored {
+        tokens: scheduler.restored_tokens(id) as u64,
+        fetched: scheduler.fetched_tokens(id) as u64,
+    };
+    stream.times.count_cached(scheduler.cached_tokens(id) as u64, restored);
+    if stream.counts_prompt {
+        let exchange = &mut *stream.exchange.borrow_mut();
+        let (usage, all) = (&mut exchange.usage, &mut exchange.restored);
+        let (cached, restored) = (stream.times.cached, stream.times.restored);
+        usage.cached_tokens = usage.cached_tokens - before + cached;
+        all.tokens = all.tokens - restored_before.tokens + restored.tokens;
+        all.fetched = all.fetched - restored_before.fetched + restored.fetched;
     }
 }

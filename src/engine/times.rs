@@ -48,23 +48,23 @@ impl Times {
         }
     }
 
-    /// The sequence starts or restarts in a slot, with this number of cached prompt tokens, of which
-    /// some come from the prefix store.
-    pub fn start(
-        &mut self,
-        prompt_tokens: u32,
-        (cached, restored): (u64, Restored),
-        metrics: &FrontMetrics,
-        now: Micros,
-    ) {
+    /// The sequence starts or restarts in a slot.
+    pub fn start(&mut self, prompt_tokens: u32, metrics: &FrontMetrics, now: Micros) {
         if self.prompt_tokens == 0 {
             self.started = now;
             self.prompt_tokens = prompt_tokens.into();
             metrics.queue_us.observe(now.since(self.admitted));
         }
-        match self.last_token {
-            None => (self.cached, self.restored) = (cached, restored),
-            Some(_) => self.restarted = Some(now), // its prompt is computed again
+        if self.last_token.is_some() {
+            self.restarted = Some(now); // its prompt is computed again
+        }
+    }
+
+    /// Notes how many tokens of the prompt are cached, and how many of them come from the prefix
+    /// store. Once the sequence has a token, this no longer changes.
+    pub fn count_cached(&mut self, cached: u64, restored: Restored) {
+        if self.last_token.is_none() {
+            (self.cached, self.restored) = (cached, restored);
         }
     }
 

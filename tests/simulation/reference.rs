@@ -120,19 +120,18 @@ impl Reference {
         self.admitted = now;
     }
 
-    /// A choice was given a slot, with `cached` tokens of its prompt, of which `restored` come from the
-    /// prefix store.
-    pub fn start(
-        &mut self,
-        choice: usize,
-        slot: SlotId,
-        (cached, restored): (usize, Restored),
-        now: Micros,
-    ) {
+    /// A choice was given a slot.
+    pub fn start(&mut self, choice: usize, slot: SlotId, now: Micros) {
         self.started.get_or_insert(now);
         let choice = &mut self.choices[choice];
         choice.started.get_or_insert(now);
         choice.slot = slot;
+    }
+
+    /// A choice that was given a slot has `cached` tokens of its prompt, of which `restored` come from
+    /// the prefix store. This may change until its first token.
+    pub fn count_cached(&mut self, choice: usize, (cached, restored): (usize, Restored)) {
+        let choice = &mut self.choices[choice];
         if choice.told == 0 {
             assert!(cached < choice.prompt.len(), "the last token of a prompt is computed");
             choice.cached = cached as u64;

@@ -728,16 +728,22 @@ impl World {
             self.check_plan(&batch);
             self.check_prefixes(&batch);
             // (A second plan of this turn may have preempted a sequence of the first; see below.)
+            let scheduler = self.engine.scheduler();
             for start in &batch.starts {
-                let Some(id) = self.engine.scheduler().holder(start.owner) else { continue };
+                let Some(id) = scheduler.holder(start.owner) else { continue };
                 let Some((client, choice)) = self.owners.get(&id) else { continue };
-                let scheduler = self.engine.scheduler();
+                self.clients[*client].reference.start(*choice, start.owner.slot, self.now);
+            }
+            let starts = batch.starts.iter().map(|start| start.owner);
+            for owner in starts.chain(batch.rows.iter().map(|row| row.owner)) {
+                let Some(id) = scheduler.holder(owner) else { continue };
+                let Some((client, choice)) = self.owners.get(&id) else { continue };
                 let restored = Restored {
                     tokens: scheduler.restored_tokens(id) as u64,
                     fetched: scheduler.fetched_tokens(id) as u64,
                 };
                 let cached = (scheduler.cached_tokens(id), restored);
-                self.clients[*client].reference.start(*choice, start.owner.slot, cached, self.now);
+                self.clients[*client].reference.count_cached(*choice, cached);
             }
             self.down.extend(last.replace(batch));
         }
