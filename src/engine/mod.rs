@@ -233,6 +233,7 @@ impl Engine {
             batch.sent = now;
             assert!(self.link.send(batch).is_ok(), "the link holds every batch");
         }
+        self.count_cached();
         while let Some(task) = self.scheduler.next_mask() {
             assert!(self.masks.send(task).is_ok(), "the link holds every task");
         }
@@ -508,14 +509,27 @@ impl Engine {
             stream.times.start(start.prompt_tokens, metrics, now);
             stream.slot = start.owner.slot;
         }
-        let starts = batch.starts.iter().map(|start| start.owner);
-        let mut before = None;
-        for owner in starts.chain(batch.rows.iter().map(|row| row.owner)) {
-            if before.replace(owner) != Some(owner)
-                && let Some(id) = self.scheduler.holder(owner)
-                && let Some(stream) = &mut self.streams[id.index()]
-            {
-                count_cached(&self.scheduler, id, stream);
+    }
+
+    /// Counts the cached tokens of texts that have no token yet. Their number may change until then:
+    /// a follower starts twice, the second time with its leader's tokens; pages of the store may find
+    /// no cells; and after a failed step, a text may start with fewer.
+    fn count_cached(&mut self) {
+        for id in self.scheduler.running() {
+            let Some(stream) = &mut self.streams[id.index()] else { continue };
+            let (before, restored_before) = (stream.times.cached, stream.times.restored);
+            let restored = Restored {
+                tokens: self.scheduler.restored_tokens(*id) as u64,
+                fetched: self.scheduler.fetched_tokens(*id) as u64,
+            };
+            stream.times.count_cached(self.scheduler.cached_tokens(*id) as u64, restored);
+            if stream.counts_prompt {
+                let exchange = &mut *stream.exchange.borrow_mut();
+                let (usage, all) = (&mut exchange.usage, &mut exchange.restored);
+                let (cached, restored) = (stream.times.cached, stream.times.restored);
+                usage.cached_tokens = usage.cached_tokens - before + cached;
+                all.tokens = all.tokens - restored_before.tokens + restored.tokens;
+                all.fetched = all.fetched - restored_before.fetched + restored.fetched;
             }
         }
     }
@@ -544,25 +558,5 @@ impl Engine {
         metrics.checkpoint_starts.advance_to(tally.states_restored);
         metrics.preemptions.advance_to(tally.preemptions);
         metrics.retries.advance_to(tally.retries);
-    }
-}
-
-/// Counts the cached tokens of a text that has no token yet. Their number may change until then: a
-/// follower starts twice, the second time with its leader's tokens; pages of the store may find no
-/// cells; and after a failed step, a text may start with fewer.
-fn count_cached(scheduler: &Scheduler, id: SequenceId, stream: &mut Stream) {
-    let (before, restored_before) = (stream.times.cached, stream.times.restored);
-    let restored = Restored {
-        tokens: scheduler.restored_tokens(id) as u64,
-        fetched: scheduler.fetched_tokens(id) as u64,
-    };
-    stream.times.count_cached(scheduler.cached_tokens(id) as u64, restored);
-    if stream.counts_prompt {
-        let exchange = &mut *stream.exchange.borrow_mut();
-        let (usage, all) = (&mut exchange.usage, &mut exchange.restored);
-        let (cached, restored) = (stream.times.cached, stream.times.restored);
-        usage.cached_tokens = usage.cached_tokens - before + cached;
-        all.tokens = all.tokens - restored_before.tokens + restored.tokens;
-        all.fetched = all.fetched - restored_before.fetched + restored.fetched;
     }
 }

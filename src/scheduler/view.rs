@@ -116,6 +116,11 @@ impl Scheduler {
         self.books.slots.holder(owner)
     }
 
+    /// The sequences that hold slots.
+    pub fn running(&self) -> &[SequenceId] {
+        &self.books.held
+    }
+
     /// Tokens of the prompt that were found in the KV cache.
     pub fn cached_tokens(&self, id: SequenceId) -> usize {
         self.books.sequences.get(id).cached

@@ -734,18 +734,17 @@ impl World {
                 let Some((client, choice)) = self.owners.get(&id) else { continue };
                 self.clients[*client].reference.start(*choice, start.owner.slot, self.now);
             }
-            let starts = batch.starts.iter().map(|start| start.owner);
-            for owner in starts.chain(batch.rows.iter().map(|row| row.owner)) {
-                let Some(id) = scheduler.holder(owner) else { continue };
-                let Some((client, choice)) = self.owners.get(&id) else { continue };
-                let restored = Restored {
-                    tokens: scheduler.restored_tokens(id) as u64,
-                    fetched: scheduler.fetched_tokens(id) as u64,
-                };
-                let cached = (scheduler.cached_tokens(id), restored);
-                self.clients[*client].reference.count_cached(*choice, cached);
-            }
             self.down.extend(last.replace(batch));
+        }
+        let scheduler = self.engine.scheduler();
+        for id in scheduler.running() {
+            let Some((client, choice)) = self.owners.get(id) else { continue };
+            let restored = Restored {
+                tokens: scheduler.restored_tokens(*id) as u64,
+                fetched: scheduler.fetched_tokens(*id) as u64,
+            };
+            let cached = (scheduler.cached_tokens(*id), restored);
+            self.clients[*client].reference.count_cached(*choice, cached);
         }
         self.tell_preempted();
         if let Some(batch) = last {
