@@ -19,22 +19,23 @@ const MIB: usize = 1 << 20;
 /// Most addresses to listen on.
 const HOSTS_MAX: usize = 16;
 
-/// The files of the prefix store.
-#[derive(Clone, PartialEq)]
-pub struct CacheDisk {
-    /// Their folder.
+/// A folder for files with texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileFolder {
+    /// The folder.
     pub path: PathBuf,
-    /// Most MiB of them.
+    /// Most MiB of the files.
     pub mib: usize,
-    /// The secret with which they are encrypted.
-    pub key: Option<Vec<u8>>,
 }
 
-impl std::fmt::Debug for CacheDisk {
+/// The secret with which files with texts are encrypted.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FilesKey(pub Vec<u8>);
+
+impl std::fmt::Debug for FilesKey {
     /// Shows no secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { path, mib, key } = self;
-        write!(f, "CacheDisk({path:?}, {mib} MiB, encrypted: {})", key.is_some())
+        f.write_str("FilesKey")
     }
 }
 
@@ -93,7 +94,11 @@ pub struct ServeConfig {
     /// MiB of memory for prefixes that the KV cache has no room for; `None` chooses by memory.
     pub cache_ram: Option<usize>,
     /// The files of such prefixes; `None` keeps them in memory only.
-    pub cache_disk: Option<CacheDisk>,
+    pub cache_disk: Option<FileFolder>,
+    /// The files in which clients save the texts of slots; `None` lets them save none.
+    pub slot_save: Option<FileFolder>,
+    /// The secret with which both are encrypted, if they are.
+    pub files_key: Option<FilesKey>,
     /// Whether a request starts from a prefix of its prompt in the KV cache.
     pub cache_prompt: bool,
     /// The sources of guesses (speculative decoding).
@@ -180,6 +185,8 @@ impl Default for ServeConfig {
             ctx_checkpoints: None,
             cache_ram: None,
             cache_disk: None,
+            slot_save: None,
+            files_key: None,
             cache_prompt: true,
             speculation: Speculation::Auto,
             model_draft: None,

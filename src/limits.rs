@@ -28,7 +28,23 @@ pub const FILE_WRITES_MAX: usize = 2;
 /// Pages in the prefix store's files.
 pub const FILES_MAX: usize = 65_536;
 
-/// Files that the disk lane lists at once.
+/// Files of slots that are kept open to be read. For a new one, the oldest of the key with the most
+/// closes.
+pub const SLOT_FILES_OPEN: usize = 32;
+
+/// Files of slots in their folder.
+pub const SLOT_FILES_MAX: usize = 10_000;
+
+/// Tasks with files of slots that are not done.
+pub const SLOT_TASKS_MAX: usize = 64;
+
+/// Bytes of the name of a slot's file.
+pub const SLOT_FILE_NAME_BYTES_MAX: usize = 200;
+
+/// Bytes of the body of a request to save or restore the text of a slot.
+pub const SLOT_BODY_BYTES_MAX: usize = 16 * 1024;
+
+/// Pages that the disk lane lists at once.
 pub const FILES_LISTED: usize = 64;
 
 /// Pages that a step copies into the prefix store, and as many that it copies back.
@@ -302,6 +318,7 @@ pub const REFUSING_TIME_MAX: Duration = Duration::from_secs(10);
 /// File descriptors that client connections leave free, or a quarter of the limit if that is less.
 pub const DESCRIPTORS_RESERVED: usize = 2 * OPS_CONNECTIONS_MAX // two for each connection
     + SPARE_CONNECTIONS_MAX
+    + SLOT_FILES_OPEN
     + 32; // everything else that opens a file
 
 /// Bytes of a request line and its headers together.

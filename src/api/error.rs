@@ -181,6 +181,11 @@ impl ApiError {
         Self::new(500, "server_error", message)
     }
 
+    /// 507: there is no room on the disk, or in what the operator allows.
+    pub fn no_storage(message: impl Into<String>) -> Self {
+        Self::new(507, "server_error", message)
+    }
+
     /// The request was not valid HTTP.
     pub fn http(error: &crate::http::HttpError) -> Self {
         Self::new(error.status(), "invalid_request_error", error.to_string())

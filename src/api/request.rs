@@ -17,7 +17,7 @@ use crate::limits::{
     TEMPERATURE_MAX,
 };
 use crate::types::reasoning::ReasoningLimit;
-use crate::types::{Guessing, LineLimits, Sampling, TokenId};
+use crate::types::{Guessing, LineLimits, Sampling, SlotId, TokenId};
 
 /// A request to generate text.
 #[derive(Debug)]
@@ -64,6 +64,8 @@ pub struct GenerationRequest {
     pub guessing: RequestedGuessing,
     /// Only requests with an equal salt share prefixes in the KV cache.
     pub cache_salt: Option<String>,
+    /// The slot that the first text takes if it is free.
+    pub slot: Option<SlotId>,
     /// Parts of the request that have no effect, for the log.
     pub ignored: Vec<String>,
     /// How to write the reply.
@@ -156,6 +158,7 @@ impl GenerationRequest {
             cache_prompt: true,
             guessing: RequestedGuessing::default(),
             cache_salt: None,
+            slot: None,
             ignored: Vec::new(),
             reply: ReplyOptions::default(),
             make_reply: Box::new(make_reply),
@@ -175,7 +178,6 @@ pub fn read_generation(
     make_reply: impl MakeReply + 'static,
 ) -> Result<GenerationRequest, ApiError> {
     let n = read_n(fields)?;
-    check_id_slot(fields)?;
     let include_usage = match fields.object("stream_options")? {
         Some(options) => options.boolean("include_usage")?.unwrap_or(false),
         None => false,
@@ -212,6 +214,7 @@ pub fn read_generation(
         cache_prompt: flag("cache_prompt", true)?,
         guessing: read_guessing(fields)?,
         cache_salt: read_cache_salt(fields)?,
+        slot: read_id_slot(fields)?,
         ignored: read_hints(fields, &[])?,
         ..GenerationRequest::new(make_reply)
     })
@@ -285,9 +288,10 @@ fn read_ping(fields: &Fields<'_, '_>) -> Result<Ping, ApiError> {
     }
 }
 
-/// Reads llama-server's `id_slot`, which changes nothing: a prefix is found in whatever slot has it.
-fn check_id_slot(fields: &Fields<'_, '_>) -> Result<(), ApiError> {
-    fields.integer("id_slot", -1..=i64::from(i32::MAX)).map(drop)
+/// Reads llama-server's `id_slot`; -1 leaves the choice to the server.
+fn read_id_slot(fields: &Fields<'_, '_>) -> Result<Option<SlotId>, ApiError> {
+    let id = fields.integer("id_slot", -1..=i64::from(i32::MAX))?;
+    Ok(id.and_then(|id| u16::try_from(id).ok()).map(SlotId))
 }
 
 /// Reads `timeout_ms`.

@@ -39,6 +39,8 @@ pub enum Action {
     },
     /// Does something with a response that is kept.
     Stored(OnStored),
+    /// `POST`: saves, restores or erases the text of a slot.
+    Slot,
 }
 
 impl Action {
@@ -46,7 +48,7 @@ impl Action {
     pub fn read_body(&self) -> Option<ReadBody> {
         match self {
             Action::Answer(read) | Action::Generate { read, .. } => Some(*read),
-            Action::Show(_) | Action::Stored(_) => None,
+            Action::Show(_) | Action::Stored(_) | Action::Slot => None,
         }
     }
 }
@@ -128,9 +130,10 @@ impl Route {
     pub fn methods(&self) -> &'static str {
         match self.action {
             Action::Show(_) | Action::Stored(OnStored::Show | OnStored::Items) => "GET, HEAD",
-            Action::Answer(_) | Action::Generate { .. } | Action::Stored(OnStored::Cancel) => {
-                "POST"
-            }
+            Action::Answer(_)
+            | Action::Generate { .. }
+            | Action::Slot
+            | Action::Stored(OnStored::Cancel) => "POST",
             Action::Stored(OnStored::Delete) => "DELETE",
         }
     }
@@ -158,6 +161,7 @@ pub static ROUTES: &[Route] = &[
     route(&[MODEL_PATH], Action::Show(StatePage::Model)).public(),
     route(&["/openapi.json"], Action::Show(StatePage::OpenApi)).public(),
     route(&["/slots"], Action::Show(StatePage::Slots)),
+    route(&["/slots/{id_slot}"], Action::Slot),
     route(&["/props"], Action::Show(StatePage::Props)),
     route(&["/metrics"], Action::Show(StatePage::Metrics)),
     route(&["/lanes"], Action::Show(StatePage::Lanes)),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use corelane::config::{CacheDisk, ServeConfig};
+use corelane::config::{FileFolder, FilesKey, ServeConfig};
 use corelane::flags::EngineArgs;
 use corelane::keys::{self, ApiKey, Given};
 use corelane::limits::{
@@ -221,8 +221,14 @@ pub struct ServeArgs {
     /// Most MiB of the files in --cache-disk [default: 8192]
     #[arg(long, value_name = "MIB", help_heading = "KV cache")]
     cache_disk_size: Option<usize>,
-    /// File with 16 to 4096 random bytes, with which the files in --cache-disk are encrypted
-    /// [default: they are not]
+    /// Folder in which clients save the texts of slots, by POST /slots/ID?action=save [default: none]
+    #[arg(long, value_name = "DIR", help_heading = "KV cache")]
+    slot_save_path: Option<PathBuf>,
+    /// Most MiB of the files in --slot-save-path [default: 8192]
+    #[arg(long, value_name = "MIB", help_heading = "KV cache")]
+    slot_save_size: Option<usize>,
+    /// File with 16 to 4096 random bytes, with which the files in --cache-disk and --slot-save-path
+    /// are encrypted [default: they are not]
     #[arg(long, value_name = "FILE", help_heading = "KV cache")]
     cache_disk_key_file: Option<PathBuf>,
     /// Compute every prompt in full, even if the KV cache holds a prefix of it
@@ -311,25 +317,16 @@ impl ServeArgs {
         self.config_with(self.engine.config()?)
     }
 
-    /// The files of the prefix store, if they are wanted.
-    fn cache_disk(&self) -> Result<Option<CacheDisk>, String> {
-        let Some(path) = self.cache_disk.clone() else {
-            let more = [
-                ("--cache-disk-size", self.cache_disk_size.is_some()),
-                ("--cache-disk-key-file", self.cache_disk_key_file.is_some()),
-            ];
-            return match more.iter().find(|(_, is_given)| *is_given) {
-                Some((flag, _)) => Err(format!("{flag} has no use without --cache-disk")),
-                None => Ok(None),
-            };
-        };
-        let mib = self.cache_disk_size.unwrap_or(CACHE_DISK_MIB);
-        if !CACHE_DISK_MIB_RANGE.contains(&mib) {
-            let (least, most) = CACHE_DISK_MIB_RANGE.into_inner();
-            return Err(format!("--cache-disk-size is {mib}; it must be {least} to {most} MiB"));
+    /// The secret of files with texts, if there is one.
+    fn files_key(&self) -> Result<Option<FilesKey>, String> {
+        let has_folder = self.cache_disk.is_some() || self.slot_save_path.is_some();
+        match &self.cache_disk_key_file {
+            Some(path) if has_folder => Ok(Some(FilesKey(read_secret(path)?))),
+            Some(_) => Err("--cache-disk-key-file has no use without --cache-disk or \
+                            --slot-save-path"
+                .into()),
+            None => Ok(None),
         }
-        let key = self.cache_disk_key_file.as_deref().map(read_secret).transpose()?;
-        Ok(Some(CacheDisk { path, mib, key }))
     }
 
     /// The configuration with these settings of the engine.
@@ -373,7 +370,15 @@ impl ServeArgs {
                 .then(|| Duration::from_secs(self.request_timeout_s.into())),
             ctx_checkpoints: self.ctx_checkpoints,
             cache_ram: self.cache_ram,
-            cache_disk: self.cache_disk()?,
+            cache_disk: folder(
+                ("--cache-disk", &self.cache_disk),
+                ("--cache-disk-size", self.cache_disk_size),
+            )?,
+            slot_save: folder(
+                ("--slot-save-path", &self.slot_save_path),
+                ("--slot-save-size", self.slot_save_size),
+            )?,
+            files_key: self.files_key()?,
             cache_prompt: !self.no_cache_prompt,
             speculation: self.spec,
             guessing: Guessing {
@@ -485,14 +490,34 @@ fn random() -> Result<u64, String> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Fewest and most MiB of `--cache-disk-size`.
-const CACHE_DISK_MIB_RANGE: std::ops::RangeInclusive<usize> = 64..=1 << 30;
+/// Fewest and most MiB of `--cache-disk-size` and of `--slot-save-size`.
+const FILES_MIB_RANGE: std::ops::RangeInclusive<usize> = 64..=1 << 30;
 
-/// The default of `--cache-disk-size`.
-const CACHE_DISK_MIB: usize = 8192;
+/// The default of both.
+const FILES_MIB: usize = 8192;
 
 /// Fewest and most bytes of the secret in `--cache-disk-key-file`.
 const SECRET_BYTES: std::ops::RangeInclusive<u64> = 16..=4096;
+
+/// A folder for files with texts, if one is given, and the MiB that they may have. Each comes with the
+/// name of its flag.
+fn folder(
+    (flag, path): (&str, &Option<PathBuf>),
+    (size_flag, mib): (&str, Option<usize>),
+) -> Result<Option<FileFolder>, String> {
+    let Some(path) = path.clone() else {
+        return match mib {
+            Some(_) => Err(format!("{size_flag} has no use without {flag}")),
+            None => Ok(None),
+        };
+    };
+    let mib = mib.unwrap_or(FILES_MIB);
+    if !FILES_MIB_RANGE.contains(&mib) {
+        let (least, most) = FILES_MIB_RANGE.into_inner();
+        return Err(format!("{size_flag} is {mib}; it must be {least} to {most} MiB"));
+    }
+    Ok(Some(FileFolder { path, mib }))
+}
 
 /// Reads the secret of `--cache-disk-key-file`.
 fn read_secret(path: &Path) -> Result<Vec<u8>, String> {

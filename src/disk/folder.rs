@@ -321,14 +321,15 @@ impl Folder {
     }
 }
 
-/// A file for its owner alone.
-fn private() -> OpenOptions {
+/// How to write a file for its owner alone.
+pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).mode(0o600).custom_flags(NO_LINK_NO_WAIT);
     options
 }
 
-fn open_plain(path: &Path) -> io::Result<File> {
+/// Opens a file to read.
+pub(super) fn open_plain(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(NO_LINK_NO_WAIT).open(path)
 }
 

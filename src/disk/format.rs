@@ -17,6 +17,9 @@
 //! | `m` | the cells or the state, as llama.cpp writes them |
 //! | 16 | a seal of that, and of the first seal |
 //!
+//! The file of a slot has one after another: the pages of its text, and the states behind their
+//! tokens.
+//!
 //! Numbers are little-endian. The tokens and the content are encrypted with AES-256-GCM, and a seal
 //! is its tag. Without a secret, the key is the fingerprint: then a seal shows damage, and hides
 //! nothing. SHA-256 would do for that, but it took three times as long to bring a text back
@@ -31,6 +34,10 @@ use crate::types::{FileId, TokenId};
 const MAGIC: &[u8; 8] = b"corelane";
 const VERSION: u32 = 1;
 const FIXED_BYTES: usize = 108;
+
+/// The bytes of a file that tell its length.
+pub const FIRST_BYTES: usize = FIXED_BYTES;
+
 const SEAL_BYTES: usize = 16;
 const NONCE_BYTES: usize = 12;
 
@@ -92,6 +99,16 @@ impl Seals {
     /// The bytes of a whole file.
     pub fn file_bytes(tokens: usize, content: usize) -> usize {
         Self::head_bytes(tokens) + content + SEAL_BYTES
+    }
+
+    /// The bytes of a file that begins with these [`FIRST_BYTES`] bytes, and those before its
+    /// content. The numbers may be wrong: no seal was checked.
+    pub fn lengths(first: &[u8; FIRST_BYTES]) -> (u64, usize) {
+        let mut fields = Fields(&first[FIXED_BYTES - NONCE_BYTES - 12..]);
+        let (count, content) = (fields.u32(), fields.u64());
+        let (count, content) = (count.unwrap_or_default(), content.unwrap_or_default());
+        let head = Self::head_bytes((count as usize).min(PAGE_TOKENS_MAX));
+        (content.saturating_add((head + SEAL_BYTES) as u64), head)
     }
 
     /// Writes a file into `to`, whose old content is dropped.

@@ -38,7 +38,9 @@ use crate::model::vocab::Vocab;
 use crate::ring::FrontLink;
 use crate::ring::files::FileTask;
 use crate::ring::message::{Batch, MaskTask};
-use crate::scheduler::{Capacity, Event, NewSequence, Scheduler, SequenceId};
+use crate::scheduler::{
+    Capacity, Event, NewSequence, Scheduler, SequenceId, SlotOutcome, SlotTask,
+};
 use crate::text::TextStream;
 use crate::text::lines::Lines;
 use crate::text::stop::StopStrings;
@@ -55,6 +57,15 @@ use pipeline::Pipeline;
 use stream::{Context, Generated, Stream};
 use times::Times;
 
+/// The outcome of a client's task with a slot.
+#[derive(Debug)]
+pub struct SlotAnswer {
+    /// The number of the task.
+    pub ticket: u64,
+    /// The tokens and the bytes of its file, or why it was not done.
+    pub done: Result<(usize, u64), ApiError>,
+}
+
 /// The mask lane is stuck if it has tasks and finishes no piece of them for this long. One mask is
 /// stopped after 250 ms of processor time.
 const MASK_LANE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -70,6 +81,8 @@ pub struct Engine {
     files: Option<FrontLink<FileTask>>,
     /// The time at which the first sequence stops waiting for files.
     files_until: Option<Micros>,
+    /// Outcomes of clients' tasks with slots.
+    slot_answers: Vec<SlotAnswer>,
     /// The number of pieces that the mask lane had done at the last check, and the time for which
     /// it has had tasks and done no piece.
     mask_pieces: u64,
@@ -114,6 +127,7 @@ impl Engine {
             masks,
             files: None,
             files_until: None,
+            slot_answers: Vec::new(),
             mask_pieces: 0,
             masks_rested: Duration::ZERO,
             spare: (0..BATCHES).map(|_| Box::default()).collect(),
@@ -220,6 +234,21 @@ impl Engine {
         self.receive_masks(now);
         self.receive_files(now);
         self.expire(now);
+        self.advance_slots();
+        self.plan(now);
+        while self.advance_slots() {
+            self.plan(now);
+        }
+        self.count_cached();
+        while let Some(task) = self.scheduler.next_mask() {
+            assert!(self.masks.send(task).is_ok(), "the link holds every task");
+        }
+        self.send_files(now);
+        self.publish();
+    }
+
+    /// Plans steps while the pipeline has room.
+    fn plan(&mut self, now: Micros) {
         while self.pipeline.may_plan(self.scheduler.free_slots(), now) && !self.is_gathering(now) {
             let Some(mut batch) = self.spare.pop() else { break };
             if !self.scheduler.schedule(&mut batch) {
@@ -233,12 +262,6 @@ impl Engine {
             batch.sent = now;
             assert!(self.link.send(batch).is_ok(), "the link holds every batch");
         }
-        self.count_cached();
-        while let Some(task) = self.scheduler.next_mask() {
-            assert!(self.masks.send(task).is_ok(), "the link holds every task");
-        }
-        self.send_files(now);
-        self.publish();
     }
 
     /// Takes the jobs that came back from the disk lane, and lets new sequences wait for files.
@@ -261,9 +284,34 @@ impl Engine {
         }
     }
 
-    /// Whether texts still have to be written to files.
+    /// Takes a task of a client with a slot. Its outcome is one of [`Engine::slot_answers`] after a
+    /// later [`Engine::pump`].
+    pub fn ask_slot(&mut self, task: SlotTask) {
+        self.scheduler.ask_slot(task);
+    }
+
+    /// The outcomes of tasks with slots since the last call.
+    pub fn slot_answers(&mut self) -> impl Iterator<Item = SlotAnswer> {
+        self.slot_answers.drain(..)
+    }
+
+    /// Goes on with tasks with slots. Returns whether they need a step that copies or clears something.
+    fn advance_slots(&mut self) -> bool {
+        let needs_step = self.scheduler.advance_slots();
+        self.nothing_to_plan &= !needs_step;
+        for SlotOutcome { task, done } in self.scheduler.slot_outcomes() {
+            let done = done.map_err(|refusal| Self::explain_slot(&task, refusal));
+            self.slot_answers.push(SlotAnswer { ticket: task.ticket, done });
+        }
+        needs_step
+    }
+
+    /// Whether texts still have to be written to files, or clients wait for that.
     pub fn has_to_write(&self, now: Micros) -> bool {
-        self.files.is_some() && (self.is_busy() || self.scheduler.has_to_write(now))
+        self.files.is_some()
+            && (self.is_busy()
+                || self.scheduler.has_slot_tasks()
+                || self.scheduler.has_to_write(now))
     }
 
     /// Forgets removed keys. Their requests that have not started end with an error, and running

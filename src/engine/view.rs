@@ -9,9 +9,11 @@ use crate::api::state::{Load, SlotStatus};
 use crate::clock::Micros;
 use crate::limits::RETRY_AFTER_S_MAX;
 use crate::metrics::Cause;
+use crate::ring::files::Outcome;
 use crate::ring::message::Batch;
-use crate::scheduler::{Phase, Refusal, SlotView};
-use crate::types::KeyId;
+use crate::scheduler::tuning::REUSE_TOKENS_MIN;
+use crate::scheduler::{Phase, Refusal, SlotRefusal, SlotTask, SlotView};
+use crate::types::{KeyId, SlotId};
 
 impl Engine {
     /// The state of each slot, as `key` may see it: for slots of other keys, only whether they are
@@ -151,5 +153,34 @@ impl Engine {
              leave room"
         );
         ApiError::busy(message, seconds.next_power_of_two().min(RETRY_AFTER_S_MAX))
+    }
+
+    /// The error for a client's task with a slot that was not done.
+    pub(super) fn explain_slot(task: &SlotTask, refusal: SlotRefusal) -> ApiError {
+        let SlotId(slot) = task.slot;
+        let name = task.path.file_name().unwrap_or_default();
+        match refusal {
+            SlotRefusal::Busy => {
+                ApiError::busy("too many texts are being saved; try again soon", 1)
+            }
+            SlotRefusal::NoText => ApiError::invalid(format!(
+                "slot {slot} keeps no text of this key; a response's id_slot tells in which slot its \
+                 text is"
+            )),
+            SlotRefusal::NoRoom { stored, tokens } => ApiError::invalid(format!(
+                "the text in slot {slot} has {tokens} tokens, and the prefix store has {stored} of them; \
+                 a text is saved from there if it has {REUSE_TOKENS_MIN} tokens, and if --cache-ram \
+                 leaves room for it"
+            )),
+            SlotRefusal::File(Outcome::Gone, reason) => {
+                ApiError::no_such(format!("{name:?} cannot be used: {reason}"))
+            }
+            SlotRefusal::File(Outcome::Full, reason) => {
+                ApiError::no_storage(format!("{name:?} was not saved: {reason}"))
+            }
+            SlotRefusal::File(_, reason) => {
+                ApiError::internal(format!("the system refused {name:?}: {reason}"))
+            }
+        }
     }
 }

@@ -46,6 +46,7 @@ pub(super) fn front_config(
         step_timeout: config.step_timeout,
         drain: config.drain,
         hands_over,
+        saves_slots: config.slot_save.is_some(),
         watchdog: Watchdog::of_environment(),
         polls: !config.placement.is_shared(),
         seed: config.seed,

@@ -31,6 +31,7 @@ use self::context::{checkpoint_interval, choose_checkpoints, spare_bytes, traine
 pub use self::context::{choose_context, choose_rollback};
 use self::decode::Models;
 pub use self::decode::start_decode;
+use self::disk::Folders;
 pub use self::draft::NewDraft;
 use self::draft::load_draft;
 use self::front::{front_config, start_front};
@@ -45,7 +46,6 @@ use crate::api::route;
 use crate::chat::chosen;
 use crate::config::ServeConfig;
 use crate::decode::{DecodeLane, mask_lane};
-use crate::disk::Folder;
 use crate::limits::{
     LANE_STACK_BYTES, LANES_END_TIMEOUT, MASK_TASKS_MAX, RESPONSES_SHARE, RING_CAPACITY,
 };
@@ -58,7 +58,7 @@ use crate::model::vocab::Vocab;
 use crate::placement::{BESIDE_STREAMS, yield_to_others};
 use crate::prepare::ServedModel;
 use crate::ring::bell::SocketBell;
-use crate::scheduler::{Capacity, FileSizes, States};
+use crate::scheduler::{Capacity, States};
 use crate::server::listener::Address;
 use crate::server::{Control, FrontLinks, ServiceParts, kernel, listener};
 use crate::types::ModelInfo;
@@ -217,9 +217,9 @@ impl Server {
             states: checkpoints,
             state_bytes: footprint.state,
         };
-        let folder = disk::open_folder(&self.config, &loaded.info, self.path.as_deref(), kept)?;
+        let folders = disk::open_folders(&self.config, &loaded.info, self.path.as_deref(), kept)?;
         let sizes = Sizes { context_tokens, sequence_tokens, states, rollback, pages, kept };
-        self.serve(vocab, info, sizes, folder, make_models, embedder)
+        self.serve(vocab, info, sizes, folders, make_models, embedder)
     }
 
     /// What llama.cpp writes for a sequence, if that is ever needed.
@@ -243,7 +243,7 @@ impl Server {
         vocab: Arc<Vocab>,
         info: ModelInfo,
         sizes: Sizes,
-        folder: Option<(Folder, FileSizes)>,
+        folders: Option<Folders>,
         make_models: impl FnOnce() -> Result<Models<B>, String> + Send + 'static,
         embedder: Option<NewEmbedder>,
     ) -> Result<Arc<ServedModel>, String> {
@@ -253,13 +253,13 @@ impl Server {
         let store_bytes = kept.pages as u64 * kept.page_bytes as u64;
         let kept = Arc::new(Kept::new(kept)?);
         let capacity = capacity(config, context_tokens, sequence_tokens);
-        let files = folder.as_ref().map(|(_, sizes)| *sizes);
+        let files = folders.as_ref().map(|folders| folders.sizes);
         let capacity = Capacity { states, pages, files, ..capacity };
         let guessing = guessing(config, &info, rollback);
         let mut files = None;
-        if let Some((folder, _)) = folder {
+        if let Some(folders) = folders {
             let (metrics, bell) = (self.metrics.clone(), self.control.bell.clone());
-            let (link, thread) = disk::start_disk(folder, kept.clone(), metrics, bell)?;
+            let (link, thread) = disk::start_disk(folders, kept.clone(), metrics, bell)?;
             files = Some(link);
             self.others.push(thread);
         }

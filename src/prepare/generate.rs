@@ -1,6 +1,5 @@
 //! Prepares requests that generate text.
 
-use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Once};
 
 use memchr::memmem;
@@ -37,7 +36,7 @@ use crate::model::vocab::Vocab;
 use crate::sampling::AdvancedSampling;
 use crate::scheduler::NewSequence;
 use crate::types::reasoning::{MARKER_BYTES_MAX, ReasoningLimit};
-use crate::types::{CacheScope, KeyId, Sampling, TokenId, digits};
+use crate::types::{KeyId, Sampling, TokenId, digits};
 
 /// The end of a prompt of gpt-oss, and the start of an answer without reasoning. The start becomes
 /// a part of the prompt if the answer is constrained: a constraint must not apply to the names of
@@ -288,7 +287,7 @@ pub(super) fn job(
     bytes += advanced.as_ref().map_or(0, AdvancedSampling::bytes);
     let advanced = advanced.map(Arc::new);
     let scores_prompt = request.echo && request.reply.logprobs;
-    let salt = request.cache_salt.as_deref().map_or(0, hash);
+    let cache = envelope.scope(request.cache_salt.as_deref());
     let branches = match (&*request.branches, request.prompts.first(), prompts.first()) {
         ([], ..) | (_, None, _) | (.., None) => heapless::Vec::new(),
         (places, Some(prompt), Some((ids, _))) => {
@@ -306,8 +305,9 @@ pub(super) fn job(
         priority: request.urgency.priority.max(envelope.priority_min),
         key: envelope.key,
         scores_prompt,
-        cache: request.cache_prompt.then_some(CacheScope { salt, ..envelope.cache }),
+        cache: request.cache_prompt.then_some(cache),
         guessing: request.guessing.within(model.guessing),
+        slot: request.slot.filter(|_| choice == 0),
         branches: branches.clone(),
     });
     let sequences: Vec<NewSequence> = sequences.collect();
@@ -345,13 +345,6 @@ fn json_of(ids: &[TokenId], vocab: &Vocab) -> Arc<[u8]> {
     let mut json = Vec::with_capacity(text.len() + 2);
     push_json(&mut json, &String::from_utf8_lossy(&text));
     json.into()
-}
-
-/// A hash of `cache_salt`: the standard library's SipHash, with fixed keys.
-fn hash(salt: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(salt.as_bytes());
-    hasher.finish()
 }
 
 /// Refuses requests that this model or this server cannot serve.

@@ -1,6 +1,7 @@
 //! The tasks of the disk lane. A [`FileTask`] goes to the lane with a job, and comes back with its
 //! outcome.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::types::{CheckpointId, FileId, PageId, Position, TokenId};
@@ -20,6 +21,11 @@ pub struct FileTask {
     pub found: Vec<FoundPage>,
     /// For [`FileJob::Remove`]: the tokens before each state of the page.
     pub states: Vec<u32>,
+    /// For [`FileJob::BeginSave`] and the first [`FileJob::ListSave`]: the path of the slot's file,
+    /// from the folder of such files.
+    pub path: PathBuf,
+    /// Answer to jobs on a slot's file that were not done: why, for people.
+    pub reason: String,
 }
 
 /// The outcome of a job.
@@ -58,6 +64,8 @@ pub enum FileJob {
         page: PageId,
         /// The text up to the end of the page.
         file: FileId,
+        /// Where it is.
+        source: Source,
     },
     /// Write the recurrent state at this place to a file.
     WriteState {
@@ -76,15 +84,61 @@ pub enum FileJob {
         position: Position,
         /// The page that holds the last of these tokens.
         file: FileId,
+        /// Where it is.
+        source: Source,
     },
-    /// Remove the files of a page and of the states behind its tokens.
+    /// Remove the files of a page and of the states behind its tokens, or forget what the file of a
+    /// slot has of them.
     Remove {
         /// The page.
         file: FileId,
+        /// Where it is.
+        source: Source,
+    },
+    /// Begin to write the file of a slot. There is one at a time.
+    BeginSave,
+    /// Add the page at this place to the file of the slot.
+    SavePage {
+        /// The place in memory.
+        page: PageId,
+        /// The text up to the end of the page.
+        file: FileId,
+        /// The text before the page.
+        parent: FileId,
+    },
+    /// Add the recurrent state at this place to the file of the slot.
+    SaveState {
+        /// The place in memory.
+        place: CheckpointId,
+        /// The tokens before the state.
+        position: Position,
+        /// The page that holds the last of these tokens.
+        file: FileId,
+    },
+    /// Complete the file of the slot, or remove what there is of it.
+    EndSave {
+        /// Whether it is complete.
+        keep: bool,
+    },
+    /// List the pages in the file of a slot, from the start of its text. From then on, they are read
+    /// from there. Each job lists some of them; the last one lists none. The first one has a path.
+    ListSave {
+        /// The empty text of those who may use it.
+        root: FileId,
     },
 }
 
-/// A page that an earlier server has left.
+/// Where the file of a page or of a state is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// In the folder of the prefix store.
+    #[default]
+    Store,
+    /// Within the file of a slot that a client has brought back.
+    Slot,
+}
+
+/// A page that an earlier server has left, or one in the file of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundPage {
     /// The text up to the end of the page.

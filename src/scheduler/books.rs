@@ -9,11 +9,11 @@ use super::capacity::Capacity;
 use super::cells::Cells;
 use super::cost::StepCost;
 use super::disk_state::Disk;
-use super::files::Files;
 use super::luck::Luck;
 use super::masks::Masks;
 use super::sequence::{Sequences, Stage};
 use super::shares::{Recent, Shares};
+use super::slot_state::SlotTasks;
 use super::slots::{Kept, Slots};
 use super::store::Store;
 use super::tally::Tally;
@@ -35,6 +35,7 @@ pub(super) struct Books {
     pub store: Store,
     /// The files of the store, if it has any.
     pub disk: Option<Disk>,
+    pub slot_tasks: SlotTasks,
     pub cost: StepCost,
     pub masks: Masks,
     pub waiting: Vec<SequenceId>, // capacity SEQUENCES_MAX, in no order
@@ -85,7 +86,8 @@ impl Books {
             prompt_turns: Turns::new(&capacity.weights),
             store: Store::new(capacity.pages.count, capacity.pages.tokens)
                 .with_names(capacity.files.map(|sizes| sizes.seed)),
-            disk: capacity.files.map(|sizes| Disk::new(Files::new(sizes), capacity.pages.count)),
+            disk: capacity.files.map(|sizes| Disk::new(sizes, capacity.pages.count)),
+            slot_tasks: SlotTasks::default(),
             cost: StepCost::new(capacity.is_ragged()),
             masks: Masks::new(capacity.weights.len()),
             waiting: Vec::with_capacity(SEQUENCES_MAX),

@@ -50,7 +50,7 @@ pub struct Pages {
 /// The sizes of the prefix store's files, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSizes {
-    /// Most bytes of all files.
+    /// Most bytes of all files. 0 if only clients save texts, in files of slots, which do not count.
     pub bytes_max: u64,
     /// Most bytes of a page's file.
     pub page_bytes: u64,

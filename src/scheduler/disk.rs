@@ -18,10 +18,10 @@ use super::tuning::{
     FETCH_TIME, FETCH_TIME_MIN, FETCHED_PART, FILES_PAUSE, LISTING_TIME, LOOK_UPS_MAX, READ_RATE,
     REUSE_TOKENS_MIN, WRITES_LOOKED,
 };
-use super::{queue, reuse};
+use super::{queue, reuse, slot_files};
 use crate::clock::Micros;
 use crate::limits::{FILE_TASKS_MAX, FILE_WRITES_MAX};
-use crate::ring::files::{FileJob, FileTask, Outcome};
+use crate::ring::files::{FileJob, FileTask, Outcome, Source};
 use crate::types::{CacheScope, FileId, Position, SequenceId};
 
 /// Pages and a state to read.
@@ -122,7 +122,7 @@ fn plan(books: &mut Books, id: SequenceId, scope: CacheScope, ready: usize) -> O
         let found = here.and_then(|parent| books.store.next_coming(scope, parent, rest));
         let in_file = match found {
             Some((_, same)) if same == page_tokens => None,
-            _ => disk.files.next(text, rest, page_tokens),
+            _ => disk.next(text, rest, page_tokens),
         };
         let in_file = in_file.filter(|next| found.is_none_or(|(_, same)| next.same > same));
         let (file, same) = match (in_file, found) {
@@ -138,8 +138,8 @@ fn plan(books: &mut Books, id: SequenceId, scope: CacheScope, ready: usize) -> O
         to_read += usize::from(!is_here);
         pages.push_back(file);
         (text, tokens) = (file, tokens + same);
-        let of_page = disk.files.states_of(file).iter().map(|position| *position as usize);
-        let state = of_page.filter(|at| *at <= tokens).max().map(|at| (at, file, pages.len()));
+        let of_page = disk.states_of(file).filter(|at| *at <= tokens);
+        let state = of_page.max().map(|at| (at, file, pages.len()));
         last_state = state.max(last_state);
         if same < page_tokens {
             break;
@@ -211,22 +211,20 @@ fn read_next_of(books: &mut Books, scope: CacheScope, fetch: &mut Fetch) -> bool
             fetch.coming += usize::from(store.is_coming(page));
             continue;
         }
-        let tokens = disk.files.tokens_of(file);
-        let missing = Missing { parent, shorter: None, from: 0, to: tokens.len() };
-        let page = match tokens {
-            [] => None, // it has gone
-            tokens => store.add(scope, tokens, missing, step, checkpoints),
-        };
-        let Some(page) = page else {
-            fetch.give_up();
+        let page = disk.source_of(file).and_then(|(source, tokens)| {
+            let missing = Missing { parent, shorter: None, from: 0, to: tokens.len() };
+            Some((source, store.add(scope, tokens, missing, step, checkpoints)?))
+        });
+        let Some((source, page)) = page else {
+            fetch.give_up(); // it has gone, or there is no room
             return false;
         };
         store.await_file(page);
         store.pin(&[page, page]); // for the job, and for the sequence
         fetch.pages.push(page);
         fetch.coming += 1;
-        disk.files.begin_read(file);
-        disk.reads.push_back((sent, FileJob::ReadPage { page, file }));
+        disk.of(source).begin_read(file);
+        disk.reads.push_back((sent, FileJob::ReadPage { page, file, source }));
         return true;
     }
     let (Some((file, position)), Some(page)) = (fetch.wanted_state.take(), fetch.pages.last())
@@ -242,14 +240,12 @@ fn read_next_of(books: &mut Books, scope: CacheScope, fetch: &mut Fetch) -> bool
         fetch.state = Some(read.place);
         return false;
     }
-    if !disk.files.states_of(file).contains(&(position as u32)) {
-        return false; // it has gone
-    }
+    let Some(source) = disk.source_of_state(file, position) else { return false }; // it has gone
     let Some(place) = checkpoints.reserve(position, step) else { return false };
-    disk.files.begin_read(file);
+    disk.of(source).begin_read(file);
     disk.states.push(ReadState { place, page, position });
     let position = Position(position as u32); // at most SEQUENCE_TOKENS_MAX
-    disk.reads.push_back((sent, FileJob::ReadState { place, position, file }));
+    disk.reads.push_back((sent, FileJob::ReadState { place, position, file, source }));
     store.pin(&[page]);
     fetch.state = Some(place);
     true
@@ -267,7 +263,7 @@ pub(super) fn next_end(books: &Books, now: Micros) -> Option<Micros> {
 /// Whether texts still have to be written to files, and writing works.
 pub(super) fn has_to_write(books: &Books, now: Micros) -> bool {
     let Some(disk) = &books.disk else { return false };
-    let works = disk.listing == Listing::Done && now >= disk.paused_until;
+    let works = disk.writes && disk.listing == Listing::Done && now >= disk.paused_until;
     works && (disk.jobs > 0 || disk.has_unwritten() || books.slots.dirty().is_some())
 }
 
@@ -278,14 +274,18 @@ pub(super) fn next_task(books: &mut Books, now: Micros) -> Option<FileTask> {
     let mut task = FileTask::default();
     if disk.listing == Listing::Wanted {
         disk.listing = Listing::Asked;
-    } else if let Some((file, states)) = disk.files.next_lost() {
-        (task.job, task.states) = (FileJob::Remove { file }, states);
+    } else if let Some(removal) = disk.next_removal() {
+        task = removal;
     } else if let Some(job) = next_read(books, returned) {
         task.job = job;
+    } else if let Some(disk) = books.disk.as_ref().filter(|disk| disk.listing == Listing::Done)
+        && let Some(asked) = slot_files::next_task(&mut books.slot_tasks, &disk.files.sizes().seed)
+    {
+        task = asked;
     } else {
         let disk = books.disk.as_ref()?;
-        let may_write = disk.listing == Listing::Done && now >= disk.paused_until;
-        if !may_write || disk.jobs >= FILE_WRITES_MAX {
+        let works = disk.writes && disk.listing == Listing::Done && now >= disk.paused_until;
+        if !works || disk.jobs >= FILE_WRITES_MAX {
             return None;
         }
         task = next_write(books)?;
@@ -358,7 +358,7 @@ fn next_write(books: &mut Books) -> Option<FileTask> {
     match removed {
         Some(file) => {
             task.states = disk.files.remove(file);
-            task.job = FileJob::Remove { file };
+            task.job = FileJob::Remove { file, source: Source::Store };
         }
         None => match job {
             FileJob::WritePage { page, file, parent } => {
@@ -379,10 +379,18 @@ fn next_write(books: &mut Books) -> Option<FileTask> {
 pub(super) fn done(books: &mut Books, task: FileTask, now: Micros) {
     let Books { disk, store, cells, waiting, sequences, .. } = &mut *books;
     let disk = disk.as_mut().expect("jobs come from there");
+    disk.jobs -= 1;
+    match task.job {
+        FileJob::BeginSave
+        | FileJob::SavePage { .. }
+        | FileJob::SaveState { .. }
+        | FileJob::EndSave { .. } => return slot_files::saved(books, task),
+        FileJob::ListSave { .. } => return slot_files::listed(books, task),
+        _ => {}
+    }
     let checkpoints = &mut cells.checkpoints;
     let is_done = task.outcome == Outcome::Done;
     let is_gone = task.outcome == Outcome::Gone;
-    disk.jobs -= 1;
     match task.job {
         FileJob::List => {
             let is_all = task.found.is_empty();
@@ -397,8 +405,8 @@ pub(super) fn done(books: &mut Books, task: FileTask, now: Micros) {
             checkpoints.unpin(place);
             disk.files.end_state(file, position.0, is_done.then_some(task.bytes));
         }
-        FileJob::ReadPage { page, file } => {
-            disk.files.end_read(file, !is_gone);
+        FileJob::ReadPage { page, file, source } => {
+            disk.of(source).end_read(file, !is_gone);
             store.arrive(page, is_done);
             store.unpin(&[page]);
             for id in &*waiting {
@@ -413,8 +421,8 @@ pub(super) fn done(books: &mut Books, task: FileTask, now: Micros) {
                 }
             }
         }
-        FileJob::ReadState { place, position, file } => {
-            disk.files.end_read_state(file, position.0, !is_gone);
+        FileJob::ReadState { place, position, file, source } => {
+            disk.of(source).end_read_state(file, position.0, !is_gone);
             let index = disk.states.iter().position(|read| read.place == place);
             let page = disk.states.swap_remove(index.expect("it is being read")).page;
             if is_done && store.has_cells(page) {
@@ -429,7 +437,7 @@ pub(super) fn done(books: &mut Books, task: FileTask, now: Micros) {
                 }
             }
         }
-        FileJob::Remove { .. } => {}
+        _ => {}
     }
     match (task.job, task.outcome) {
         (FileJob::ReadPage { .. } | FileJob::ReadState { .. }, Outcome::Done) => {

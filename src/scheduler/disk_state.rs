@@ -3,14 +3,20 @@
 
 use std::collections::VecDeque;
 
-use super::files::Files;
+use super::capacity::FileSizes;
+use super::files::{Files, Next};
 use crate::clock::Micros;
-use crate::ring::files::FileJob;
-use crate::types::{CheckpointId, FileId, PageId};
+use crate::ring::files::{FileJob, FileTask, Source};
+use crate::types::{CheckpointId, FileId, PageId, TokenId};
 
 /// The files, and the jobs to do.
 pub(super) struct Disk {
+    /// The files that the server writes by itself.
     pub files: Files,
+    /// Files of slots that clients have brought back.
+    pub saved: Files,
+    /// The server writes files by itself. Otherwise, only clients save texts.
+    pub writes: bool,
     pub listing: Listing,
     /// From then on, no sequence waits for the list.
     pub list_until: Option<Micros>,
@@ -71,10 +77,13 @@ pub(super) struct Fetch {
 
 impl Disk {
     /// Without jobs, for a store of `pages` pages.
-    pub fn new(files: Files, pages: usize) -> Self {
+    pub fn new(sizes: FileSizes, pages: usize) -> Self {
+        let writes = sizes.bytes_max > 0;
         Self {
-            files,
-            listing: Listing::Wanted,
+            files: Files::new(sizes),
+            saved: Files::of_slots(sizes),
+            writes,
+            listing: if writes { Listing::Wanted } else { Listing::Done },
             list_until: None,
             reads: VecDeque::new(),
             states: Vec::new(),
@@ -86,9 +95,51 @@ impl Disk {
         }
     }
 
+    /// The files of a source.
+    pub fn of(&mut self, source: Source) -> &mut Files {
+        match source {
+            Source::Store => &mut self.files,
+            Source::Slot => &mut self.saved,
+        }
+    }
+
+    /// The page behind the text `parent` that has the most first tokens of `wanted`.
+    pub fn next(&self, parent: FileId, wanted: &[TokenId], page_tokens: usize) -> Option<Next> {
+        let all = [&self.saved, &self.files].map(|files| files.next(parent, wanted, page_tokens));
+        all.into_iter().flatten().max_by_key(|next| next.same)
+    }
+
+    /// The tokens before each state of a page that can be read.
+    pub fn states_of(&self, file: FileId) -> impl Iterator<Item = usize> {
+        let all = [&self.files, &self.saved].map(|files| files.states_of(file));
+        all.into_iter().flatten().map(|position| *position as usize)
+    }
+
+    /// From where a page can be read, with its tokens.
+    pub fn source_of(&self, file: FileId) -> Option<(Source, &[TokenId])> {
+        let all = [(Source::Store, &self.files), (Source::Slot, &self.saved)];
+        let mut all = all.map(|(source, files)| (source, files.tokens_of(file))).into_iter();
+        all.find(|(_, tokens)| !tokens.is_empty())
+    }
+
+    /// From where a state of a page can be read.
+    pub fn source_of_state(&self, file: FileId, position: usize) -> Option<Source> {
+        let has = |files: &Files| files.states_of(file).contains(&(position as u32)); // at most SEQUENCE_TOKENS_MAX
+        let all = [(Source::Store, &self.files), (Source::Slot, &self.saved)];
+        all.into_iter().find_map(|(source, files)| has(files).then_some(source))
+    }
+
+    /// A removal that is due.
+    pub fn next_removal(&mut self) -> Option<FileTask> {
+        let lost = self.files.next_lost().map(|lost| (lost, Source::Store));
+        let lost = lost.or_else(|| Some((self.saved.next_lost()?, Source::Slot)));
+        let ((file, states), source) = lost?;
+        Some(FileTask { job: FileJob::Remove { file, source }, states, ..FileTask::default() })
+    }
+
     /// Notes that a page may lack files.
     pub fn note(&mut self, page: PageId) {
-        if !std::mem::replace(&mut self.is_unwritten[page.index()], true) {
+        if self.writes && !std::mem::replace(&mut self.is_unwritten[page.index()], true) {
             self.unwritten.push_back(page);
         }
     }

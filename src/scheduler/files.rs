@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use super::capacity::FileSizes;
 use crate::limits::FILES_MAX;
 use crate::ring::files::FoundPage;
-use crate::types::{FileId, TokenId};
+use crate::types::{CacheScope, FileId, TokenId};
 
 /// How often a page that must make room is looked for before the store gives up for now.
 const TRIES_TO_EVICT: usize = 256;
@@ -71,6 +71,13 @@ impl Files {
         }
     }
 
+    /// No files of slots yet, for a server whose own files have these sizes.
+    pub fn of_slots(sizes: FileSizes) -> Self {
+        // Few servers have any, so they take no memory yet.
+        let none = Self::new(FileSizes { bytes_max: 0, ..sizes });
+        Self { sizes: FileSizes { bytes_max: u64::MAX, ..sizes }, ..none }
+    }
+
     /// Whether a page has a file, or is getting one.
     pub fn has(&self, file: FileId) -> bool {
         self.known.contains_key(&file)
@@ -89,9 +96,10 @@ impl Files {
         self.known.get(&file).map_or(&[], |known| &known.states)
     }
 
-    /// The tokens of a page.
+    /// The tokens of a page, if it can be read.
     pub fn tokens_of(&self, file: FileId) -> &[TokenId] {
-        self.known.get(&file).map_or(&[], |known| &known.tokens)
+        let known = self.known.get(&file).filter(|known| known.is_written);
+        known.map_or(&[], |known| &known.tokens)
     }
 
     /// The page behind the text `parent` that has the most first tokens of `wanted`, and is whole.
@@ -132,6 +140,63 @@ impl Files {
         };
         self.insert(file, known);
         self.order.push_front(file);
+    }
+
+    /// Adds a page in the file of a slot. It takes no room of its own.
+    pub fn restore(&mut self, page: FoundPage) {
+        let FoundPage { file, parent, tokens, states, .. } = page;
+        if let Some(known) = self.known.get_mut(&file) {
+            known.is_used = true;
+            let new = states.into_iter().filter(|state| !known.states.contains(state));
+            let new: Vec<u32> = new.collect();
+            known.states.extend(new);
+            return;
+        }
+        let Ok(oldest) = self.make_room(0, [file, parent]) else { return };
+        if let Some(oldest) = oldest {
+            let states = self.remove(oldest);
+            self.lost.push((oldest, states));
+        }
+        let known = Known {
+            parent,
+            tokens,
+            states,
+            unwritten: Vec::new(),
+            is_written: true,
+            bytes: 0,
+            is_used: true,
+            jobs: 0,
+        };
+        self.insert(file, known);
+        self.order.push_back(file);
+    }
+
+    /// Lets the files of a text and of its beginnings be removed. Pages that belong to other texts,
+    /// too, stay. Returns false if some are in use now.
+    pub fn erase(&mut self, scope: CacheScope, text: &[TokenId], page_tokens: usize) -> bool {
+        // Pages with tokens of the text alone, each behind those that it goes on from.
+        let (mut files, mut last, mut from) = (Vec::new(), scope.root(&self.sizes.seed), 0);
+        while let Some(children) = self.children.get(&last) {
+            let rest = &text[from..];
+            files
+                .extend(children.iter().filter(|file| rest.starts_with(&self.known[*file].tokens)));
+            let Some(page) = rest.get(..page_tokens) else { break };
+            (last, from) = (last.with(page), from + page_tokens);
+        }
+        let before = self.lost.len();
+        let mut is_gone = true;
+        for file in files.into_iter().rev() {
+            if self.known[&file].jobs > 0 {
+                is_gone = false;
+            } else if !self.children.contains_key(&file) {
+                let states = self.remove(file);
+                self.lost.push((file, states));
+            }
+        }
+        if self.lost.len() > before {
+            self.order.retain(|file| self.known.contains_key(file));
+        }
+        is_gone
     }
 
     /// Adds a page that is about to be written. Until then it counts with the most bytes.

@@ -36,6 +36,8 @@ mod queue;
 mod reuse;
 mod sequence;
 mod shares;
+mod slot_files;
+mod slot_state;
 mod slots;
 mod start;
 mod stops;
@@ -55,6 +57,7 @@ use books::Books;
 pub use capacity::{Capacity, FileSizes, Pages, Refusal, States};
 pub use event::{Event, Finish};
 pub use sequence::NewSequence;
+pub use slot_state::{SlotOutcome, SlotRefusal, SlotTask};
 pub use tally::{Phase, SlotView, Tally};
 pub use times::Lateness;
 
@@ -159,6 +162,28 @@ impl Scheduler {
     /// Takes a job that came back from the disk lane.
     pub fn filed(&mut self, task: FileTask, now: Micros) {
         disk::done(&mut self.books, task, now);
+    }
+
+    /// Takes a task of a client with a slot. [`Scheduler::slot_outcomes`] tells its outcome later.
+    pub fn ask_slot(&mut self, task: SlotTask) {
+        slot_files::ask(&mut self.books, task);
+    }
+
+    /// Goes on with the tasks of clients with slots. Returns whether they need a step that copies or
+    /// clears something.
+    pub fn advance_slots(&mut self) -> bool {
+        slot_files::advance(&mut self.books);
+        std::mem::take(&mut self.books.slot_tasks.needs_step)
+    }
+
+    /// The outcomes of these tasks since the last call.
+    pub fn slot_outcomes(&mut self) -> Vec<SlotOutcome> {
+        self.books.slot_tasks.take_outcomes()
+    }
+
+    /// Whether a client waits for a task with a slot, or for its outcome.
+    pub fn has_slot_tasks(&self) -> bool {
+        !self.books.slot_tasks.is_idle()
     }
 
     /// Ends a sequence on behalf of the caller. Does nothing if it has ended already.

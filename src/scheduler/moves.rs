@@ -168,11 +168,19 @@ pub(super) fn store(books: &mut Books, batch: &mut Batch) {
     }
 }
 
-/// Plans copies of the text in a slot that another sequence is about to take.
-pub(super) fn store_before_it_is_lost(books: &mut Books, batch: &mut Batch, slot: SlotId) {
-    let Some(dirty) = books.slots.dirty_in(slot).filter(|_| books.store.exists()) else { return };
+/// Plans copies of the text in a slot that another sequence is about to take. Returns false if it
+/// must not take the slot in this step, because a client waits for the rest of the text to be copied.
+pub(super) fn store_before_it_is_lost(books: &mut Books, batch: &mut Batch, slot: SlotId) -> bool {
+    let dirty = books.slots.dirty_in(slot).filter(|_| books.store.exists());
+    let Some(dirty) = dirty else { return true };
     let room = pages_beside(books);
-    while batch.stores.len() < room && store_next(books, batch, dirty) {}
+    while batch.stores.len() < room {
+        if !store_next(books, batch, dirty) {
+            books.slots.clean(slot);
+            return true;
+        }
+    }
+    !books.slots.is_wanted(slot)
 }
 
 /// Plans the copy of the first page of a slot that the store lacks. Returns false if it has all.

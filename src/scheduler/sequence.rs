@@ -37,6 +37,9 @@ pub struct NewSequence {
     pub cache: Option<CacheScope>,
     /// How many of its tokens may be guessed.
     pub guessing: Guessing,
+    /// The slot that it takes if that is free and keeps no text of another key. Slots with caches of
+    /// their own are not chosen so.
+    pub slot: Option<SlotId>,
     /// The numbers of first tokens behind which later prompts probably part from this one.
     pub branches: heapless::Vec<u32, BRANCHES_MAX>,
 }
@@ -56,6 +59,7 @@ impl NewSequence {
             scores_prompt,
             cache,
             guessing,
+            slot: None,
             branches: heapless::Vec::new(),
         }
     }

@@ -21,6 +21,8 @@ struct Slot {
     rows: usize,
     /// The prefix store may lack some of them.
     is_dirty: bool,
+    /// They are copied there before another sequence takes the slot, because a client saves them.
+    is_wanted: bool,
     /// The sequences that may use them.
     scope: CacheScope,
     /// The last step that used these tokens.
@@ -69,6 +71,7 @@ impl Slots {
             kept: Vec::new(),
             rows: 0,
             is_dirty: false,
+            is_wanted: false,
             scope: CacheScope::default(),
             used: 0,
             reused: false,
@@ -100,6 +103,7 @@ impl Slots {
         assert!(place.holder.is_none(), "{slot:?} is held");
         place.holder = Some(id);
         place.kept = Vec::new();
+        place.is_wanted = false;
         place.generation = place.generation.next();
         Owner { slot, generation: place.generation }
     }
@@ -157,14 +161,14 @@ impl Slots {
         }
     }
 
-    /// Of the slots whose tokens the prefix store may lack, the one with the fewest tokens: it is
-    /// stored soonest, and can then be evicted before the others.
+    /// Of the slots whose tokens the prefix store may lack, one for which a client waits, or the one
+    /// with the fewest tokens: it is stored soonest, and can then be evicted before the others.
     pub fn dirty(&self) -> Option<Dirty> {
         let slots = (0..self.slots.len() as u16).map(SlotId); // at most SLOTS_MAX
         let dirty = slots.filter_map(|slot| self.dirty_in(slot));
         dirty.min_by_key(|dirty| {
             let slot = &self.slots[dirty.slot.index()];
-            (slot.kept.len(), slot.value())
+            (!slot.is_wanted, slot.kept.len(), slot.value())
         })
     }
 
@@ -179,7 +183,39 @@ impl Slots {
 
     /// Notes that the prefix store has what it can have of a slot.
     pub fn clean(&mut self, slot: SlotId) {
-        self.slots[slot.index()].is_dirty = false;
+        let slot = &mut self.slots[slot.index()];
+        (slot.is_dirty, slot.is_wanted) = (false, false);
+    }
+
+    /// Lets the tokens of a free slot be copied into the prefix store before another sequence takes
+    /// the slot.
+    pub fn want(&mut self, slot: SlotId) {
+        let slot = &mut self.slots[slot.index()];
+        (slot.is_dirty, slot.is_wanted) = (true, true);
+    }
+
+    /// Whether the tokens of a slot must still be copied.
+    pub fn is_wanted(&self, slot: SlotId) -> bool {
+        let slot = &self.slots[slot.index()];
+        slot.is_wanted && slot.holder.is_none() && !slot.kept.is_empty()
+    }
+
+    /// The sequences that may use the tokens that a free slot keeps, if it keeps any.
+    pub fn scope_of(&self, slot: SlotId) -> Option<CacheScope> {
+        let slot = &self.slots[slot.index()];
+        (slot.holder.is_none() && !slot.kept.is_empty()).then_some(slot.scope)
+    }
+
+    /// Drops a text and its beginnings from the free slots that keep them. Returns whether any did.
+    pub fn erase(&mut self, scope: CacheScope, text: &[TokenId]) -> bool {
+        let mut any = false;
+        for slot in self.slots.iter_mut().filter(|slot| slot.scope == scope) {
+            if !slot.kept.is_empty() && text.starts_with(&slot.kept) {
+                slot.kept = Vec::new();
+                any = true;
+            }
+        }
+        any
     }
 
     /// The tokens of the kept prefix.
@@ -204,7 +240,8 @@ impl Slots {
     pub fn evict(&mut self, step: u64) -> Option<SlotId> {
         let slots = self.slots.iter_mut().enumerate();
         let kept = slots.filter(|(_, slot)| !slot.kept.is_empty() && slot.used < step);
-        let (index, slot) = kept.min_by_key(|(_, slot)| (slot.is_dirty, slot.value()))?;
+        let (index, slot) =
+            kept.min_by_key(|(_, slot)| (slot.is_wanted, slot.is_dirty, slot.value()))?;
         slot.kept = Vec::new();
         Some(SlotId(index as u16)) // below SLOTS_MAX
     }
@@ -220,6 +257,11 @@ impl Slots {
         let slots = self.slots.iter().enumerate();
         let useless = slots.filter(|(_, slot)| slot.holder.is_none() && slot.kept.is_empty());
         useless.map(|(index, _)| SlotId(index as u16)) // as above
+    }
+
+    /// The sequence that holds the slot.
+    pub fn holder_of(&self, slot: SlotId) -> Option<SequenceId> {
+        self.slots[slot.index()].holder
     }
 
     /// True if no sequence holds the slot.

@@ -13,7 +13,7 @@ use super::shares::Overtaken;
 use super::tuning::CHECKPOINT_TOKENS_MIN;
 use super::{claims, constrained, moves, pressure, queue, reuse};
 use crate::ring::message::Batch;
-use crate::types::{Owner, SequenceId, SlotId};
+use crate::types::{KeyId, Owner, SequenceId, SlotId};
 
 /// Restarts the sequences of a failed step where they stood.
 pub(super) fn restart_failed(books: &mut Books, batch: &mut Batch) {
@@ -70,8 +70,11 @@ pub(super) fn start_waiting(books: &mut Books, batch: &mut Batch, claimant: Opti
 /// Gives a slot to a sequence, preferably one that holds a prefix of it. Returns false if it
 /// has to wait for the next step.
 fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefix) -> bool {
-    let key = books.sequences.get(id).asked.key;
-    let free = claims::free_slot(books, key).expect("there is a free slot");
+    let asked = &books.sequences.get(id).asked;
+    let owner = asked.cache.map_or(asked.key, |scope| scope.key);
+    let wanted = asked.slot.filter(|slot| may_choose(books, *slot, owner));
+    let free = wanted.or_else(|| claims::free_slot(books, asked.key));
+    let free = free.expect("there is a free slot");
     let ready = prefix.ready.map_or(0, |ready| ready.tokens);
     let coming = prefix.coming.map_or(0, |(_, tokens)| tokens);
     let moves::Found { shared: stored, loads } = moves::find(books, id, ready);
@@ -91,7 +94,9 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
         books.store.touch(loads.pages.last().copied(), books.step);
     }
     if let Some((leader, tokens)) = prefix.coming.filter(|_| loads.is_none()) {
-        moves::store_before_it_is_lost(books, batch, free);
+        if !moves::store_before_it_is_lost(books, batch, free) {
+            return false;
+        }
         let owner = take_slot(books, free, id, 0);
         reuse::follow(books, id, owner, leader, tokens);
         // This clears the slot: tokens left in it would occupy cells that the books do not count.
@@ -107,17 +112,20 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
             kept.map_or(nothing, |(slot, tokens)| Ready { slot, tokens, checkpoint: None })
         }
     };
-    let Ready { slot: source, tokens, .. } = ready;
+    let Ready { slot: source, tokens, checkpoint } = ready;
     // Take the slot that holds the prefix if it is free, unless most of its tokens would be
-    // lost to later sequences.
+    // lost to later sequences. The recurrent state of a whole slot stays there.
     let is_free = books.slots.is_free(source);
+    let goes_on = books.capacity.states.is_some() && checkpoint.is_none();
     let in_place = is_free && 2 * tokens >= books.slots.kept_len(source);
+    let in_place = in_place && (wanted.is_none() || goes_on);
     let place = if in_place { source } else { free };
-    if place != source && !reuse::may_copy(books) {
+    if (place != source && !reuse::may_copy(books))
+        || !moves::store_before_it_is_lost(books, batch, place)
+    {
         loads.iter().for_each(|loads| books.store.unpin(&loads.pages));
         return false;
     }
-    moves::store_before_it_is_lost(books, batch, place);
     let owner = take_slot(books, place, id, if place == source { tokens } else { 0 });
     reuse::start_running(books, batch, id, owner, ready);
     if let Some(loads) = loads {
@@ -128,6 +136,13 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
         reuse::stop_at(books, id, shared); // others will part from it there, too
     }
     true
+}
+
+/// Whether a sequence may choose its slot: it is free, and keeps no text of another key.
+fn may_choose(books: &Books, slot: SlotId, key: KeyId) -> bool {
+    let has_slot = !books.cells.are_own() && slot.index() < books.capacity.slots;
+    let is_other = |slot| books.slots.keeper(slot).is_some_and(|keeper| keeper != key);
+    has_slot && books.slots.is_free(slot) && !is_other(slot)
 }
 
 /// Gives a free slot to `id`. The sequence reuses the first `reused` tokens that the slot kept.

@@ -382,6 +382,40 @@ impl Store {
         }
     }
 
+    /// Drops the pages of a text and of its beginnings. Those that belong to other texts, too, stay.
+    /// Returns false if some are in use now.
+    pub fn erase(
+        &mut self,
+        scope: CacheScope,
+        text: &[TokenId],
+        checkpoints: &mut Checkpoints,
+    ) -> bool {
+        // Pages with tokens of the text alone, each behind those that it goes on from.
+        let (mut pages, mut last, mut from) = (Vec::new(), None, 0);
+        loop {
+            let before = pages.len();
+            let siblings = last.map_or(&self.roots, |parent| &self.get(parent).children);
+            pages.extend(siblings.iter().copied().filter(|page| {
+                let page = self.get(*page);
+                page.scope == scope && text[from..].starts_with(&page.tokens)
+            }));
+            let whole = pages[before..].iter().copied();
+            let whole = whole.filter(|page| self.tokens_of(*page) == self.page_tokens);
+            let Some(page) = whole.min_by_key(|page| self.get(*page).is_lost) else { break };
+            (last, from) = (Some(page), from + self.page_tokens);
+        }
+        let mut is_gone = true;
+        for id in pages.into_iter().rev() {
+            let page = self.get(id);
+            if page.pins > 0 {
+                is_gone = false;
+            } else if page.children.is_empty() {
+                self.remove(id, checkpoints);
+            }
+        }
+        is_gone
+    }
+
     /// Lets the pages of a removed key go first.
     pub fn forget(&mut self, key: KeyId) {
         let pages = self.pages.iter_mut().flatten().filter(|page| page.scope.key == key);

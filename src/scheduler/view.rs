@@ -63,7 +63,10 @@ impl Scheduler {
         assert_eq!(self.books.shares.tokens.held(), tokens);
         self.books.cells.check();
         self.books.store.check();
-        self.books.disk.iter().for_each(|disk| disk.files.check());
+        if let Some(disk) = &self.books.disk {
+            disk.files.check();
+            disk.saved.check();
+        }
         let masks = self.books.held.iter().map(|id| &self.books.sequences.get(*id).masks);
         let own =
             masks.filter(|m| matches!(m, MaskSource::Unasked(Some(_)) | MaskSource::Ready(_)));
@@ -140,6 +143,11 @@ impl Scheduler {
     /// have files. For tests.
     pub fn files(&self) -> impl Iterator<Item = (FileId, &[u32])> {
         self.books.disk.iter().flat_map(|disk| disk.files.written())
+    }
+
+    /// The same for files of slots that clients have brought back.
+    pub fn saved_files(&self) -> impl Iterator<Item = (FileId, &[u32])> {
+        self.books.disk.iter().flat_map(|disk| disk.saved.written())
     }
 
     /// Tokens served to a key, divided by its weight.

@@ -59,6 +59,8 @@ pub struct FrontConfig {
     /// The service manager keeps the listening sockets, and starts the next server on them.
     /// Connections that were accepted before a drain can then still send requests.
     pub hands_over: bool,
+    /// Clients may save the texts of slots in files.
+    pub saves_slots: bool,
     /// The service manager's watchdog.
     pub watchdog: Option<Watchdog>,
     /// Poll the rings while there is work, instead of sleeping between events.

@@ -133,6 +133,7 @@ impl EngineTask {
         if let Some(service) = &mut *front.service.borrow_mut() {
             service.receive_work();
             service.engine.pump(now);
+            service.answer_slots(now);
         }
         if front.control.is_draining() {
             front.begin_drain(now);

@@ -2,6 +2,7 @@
 //! prepare requests.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,19 +12,20 @@ use std::time::Duration;
 use super::kernel;
 use crate::api::asked::Request;
 use crate::api::error::ApiError;
+use crate::api::llama::slots;
 use crate::clock::Micros;
-use crate::engine::Engine;
+use crate::engine::{Engine, SlotAnswer};
 use crate::fair::Quota;
-use crate::limits::WORK_MAX;
+use crate::limits::{SLOT_TASKS_MAX, WORK_MAX};
 use crate::metrics::Metrics;
 use crate::prepare::lane::PrepareTask;
 use crate::prepare::worker::{Answer, Work, WorkerLink};
-use crate::prepare::{Lane, ServedModel, Step, Texts};
+use crate::prepare::{Lane, Prepared, ServedModel, Step, Texts};
 use crate::ring::FrontLink;
 use crate::ring::files::FileTask;
 use crate::ring::message::{Batch, MaskTask};
-use crate::scheduler::Capacity;
-use crate::types::KeyId;
+use crate::scheduler::{Capacity, SlotTask};
+use crate::types::{CacheScope, KeyId, SlotAction, SlotId};
 
 /// The loaded model, with all parts that the front lane needs to serve it.
 pub struct ServiceParts {
@@ -95,6 +97,19 @@ pub(super) struct Service {
     places: Quota,
     waiting: Vec<Waiting>,
     last_ticket: u64,
+    /// The tasks with slots that the engine has, and those that each key may have.
+    slots: Vec<SlotAsked>,
+    slot_places: Quota,
+}
+
+/// A client's task with a slot.
+struct SlotAsked {
+    ticket: u64,
+    key: KeyId,
+    slot: SlotId,
+    action: SlotAction,
+    filename: String,
+    began: Micros,
 }
 
 /// A connection that waits for a worker lane.
@@ -132,7 +147,9 @@ impl Service {
         }
         engine.calibrate(&model.calibration);
         let places = Quota::new(WORK_MAX, weights);
-        Self { engine, model, workers, places, waiting: Vec::new(), last_ticket: 0 }
+        let slot_places = Quota::new(SLOT_TASKS_MAX, weights);
+        let (waiting, slots) = (Vec::new(), Vec::new());
+        Self { engine, model, workers, places, waiting, last_ticket: 0, slots, slot_places }
     }
 
     /// Whether a lane has sent something back.
@@ -205,6 +222,51 @@ impl Service {
         Ok(slot)
     }
 
+    /// Asks the engine to save, restore or erase the text of a slot.
+    ///
+    /// # Errors
+    /// 429 if the key may have no further task.
+    pub fn ask_slot(
+        &mut self,
+        (slot, action): (SlotId, SlotAction),
+        (filename, path): (String, PathBuf),
+        scope: CacheScope,
+        key: KeyId,
+        now: Micros,
+    ) -> Result<WorkSlot, ApiError> {
+        self.check_room(key)?;
+        if !self.slot_places.has_room(key, 1) {
+            let message = "too many texts are being saved or restored; try again soon";
+            return Err(ApiError::busy(message, 1));
+        }
+        self.slot_places.take(key, 1);
+        let (ticket, abandoned, answer) = self.wait(key);
+        self.slots.push(SlotAsked { ticket, key, slot, action, filename, began: now });
+        self.engine.ask_slot(SlotTask { ticket, action, slot, scope, path, abandoned });
+        Ok(answer)
+    }
+
+    /// Passes the outcomes of tasks with slots to their connections.
+    pub fn answer_slots(&mut self, now: Micros) {
+        for SlotAnswer { ticket, done } in self.engine.slot_answers() {
+            let index = self.slots.iter().position(|asked| asked.ticket == ticket);
+            let asked = self.slots.swap_remove(index.expect("it was asked"));
+            let SlotAsked { key, slot, action, filename, began, .. } = asked;
+            self.places.give(key, 1);
+            self.slot_places.give(key, 1);
+            let Some(index) = self.waiting.iter().position(|one| one.ticket == ticket) else {
+                continue; // its client has left
+            };
+            let answer = done.map(|done| {
+                let mut body = Vec::new();
+                let ms = now.seconds_since(began) * 1e3;
+                slots::push_done(&mut body, (slot, action), &filename, done, ms);
+                Step::Done(Prepared::Answer(body))
+            });
+            self.waiting.swap_remove(index).slot.borrow_mut().answer(answer);
+        }
+    }
+
     fn check_room(&self, key: KeyId) -> Result<(), ApiError> {
         if self.places.has_room(key, 1) {
             return Ok(());
@@ -224,13 +286,19 @@ impl Service {
         key: KeyId,
         deadline: Option<Micros>,
     ) -> (Box<Work<T>>, WorkSlot) {
+        let (ticket, abandoned, slot) = self.wait(key);
+        (Box::new(Work { ticket, key, deadline, task: Some(task), abandoned, result: None }), slot)
+    }
+
+    /// Makes the slot for the answer to a task, which counts for its key.
+    fn wait(&mut self, key: KeyId) -> (u64, Arc<AtomicBool>, WorkSlot) {
         self.places.take(key, 1);
         self.last_ticket += 1;
         let ticket = self.last_ticket;
         let abandoned = Arc::new(AtomicBool::new(false));
         let (slot, abandoned_here) = (WorkSlot::default(), abandoned.clone());
         self.waiting.push(Waiting { ticket, key, slot: slot.clone(), abandoned: abandoned_here });
-        (Box::new(Work { ticket, key, deadline, task: Some(task), abandoned, result: None }), slot)
+        (ticket, abandoned, slot)
     }
 
     /// Frees an unwanted request on a lane. It may have a million allocations, which take too long

@@ -39,6 +39,17 @@ impl CacheScope {
     }
 }
 
+/// What a client does with a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotAction {
+    /// Save its text in a file.
+    Save,
+    /// Bring the text of a file back.
+    Restore,
+    /// Forget its text.
+    Erase,
+}
+
 /// A mark that is inserted into a client's text where it spells a control token, so that it is not
 /// tokenised as one. It is a Unicode noncharacter, which no real text has. Chat templates see it.
 /// It is removed before a text is tokenised.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use corelane::config::{CacheDisk, ServeConfig};
+use corelane::config::{FileFolder, FilesKey, ServeConfig};
 use corelane::types::{CacheLayout, CacheType};
 use serde_json::json;
 use tempfile::TempDir;
@@ -15,15 +15,15 @@ use crate::hybrid::{SHAPES, follow, hybrid};
 use crate::support::metrics::Samples;
 use crate::support::{Client, Random, TestServer, config, eventually, key};
 
-const MODELS: [&str; 3] = ["built-in", SHAPES[0], SHAPES[1]];
+pub const MODELS: [&str; 3] = ["built-in", SHAPES[0], SHAPES[1]];
 
 /// The configuration of a server with files in a folder.
 fn with_files(folder: &TempDir) -> ServeConfig {
-    let files = CacheDisk { path: folder.path().join("files"), mib: 64, key: None };
+    let files = FileFolder { path: folder.path().join("files"), mib: 64 };
     ServeConfig { parallel: 1, cache_disk: Some(files), ..config() }
 }
 
-fn start(model: &str, config: ServeConfig) -> TestServer {
+pub fn start(model: &str, config: ServeConfig) -> TestServer {
     match model {
         "built-in" => TestServer::builtin(config),
         shape => TestServer::file(hybrid(shape), config),
@@ -31,12 +31,12 @@ fn start(model: &str, config: ServeConfig) -> TestServer {
 }
 
 /// Tokens of a text of its own.
-fn text(number: i64, count: i64) -> Vec<i64> {
+pub fn text(number: i64, count: i64) -> Vec<i64> {
     (0..count).map(|place| 260 + number * 17 + place * 7 % 40).collect()
 }
 
 /// The files in a folder and in the folders in it, but for its lock.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -51,7 +51,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The tokens behind a prompt, computed from its start.
-fn anew(server: &TestServer, prompt: &[i64]) -> Vec<i64> {
+pub fn anew(server: &TestServer, prompt: &[i64]) -> Vec<i64> {
     follow(server, prompt, json!({"cache_prompt": false})).0
 }
 
@@ -61,7 +61,7 @@ fn a_chat_goes_on_where_it_was_after_a_restart() {
         for key in [None, Some(b"a secret of enough bytes".to_vec())] {
             let folder = TempDir::new().unwrap();
             let mut config = with_files(&folder);
-            config.cache_disk.as_mut().unwrap().key = key;
+            config.files_key = key.map(FilesKey);
             let mut chat = text(1, 300);
             for turn in 0..3 {
                 let server = start(model, config.clone());
@@ -149,7 +149,7 @@ fn files_of_another_model_another_cache_and_another_secret_are_not_used() {
     let chat = text(1, 300);
     let secret = |text: &str| {
         let mut config = with_files(&folder);
-        config.cache_disk.as_mut().unwrap().key = Some(text.into());
+        config.files_key = Some(FilesKey(text.into()));
         config
     };
     let cache =

@@ -45,6 +45,7 @@ mod sampling;
 mod schemas;
 mod scores;
 mod serving;
+mod slots;
 mod templates;
 mod tools;
 mod traces;

@@ -154,6 +154,22 @@ def test_an_answer_streams_to_its_end_and_shows_its_figures(slow_page):
     expect(answer.locator(".numbers dl")).to_contain_text("First token, on the server")
 
 
+def test_an_answer_tells_how_many_tokens_came_from_files(open_page, tmp_path):
+    question = QUESTION * 20
+    for shown in [False, True]:
+        with running(f"--cache-disk={tmp_path}") as banner:
+            page = open_page(address(banner))
+            ask(page, question)
+            answer = ended(page)
+            answer.locator(".numbers summary").click()
+            names = answer.locator(".numbers dt").all_inner_texts()
+            numbers = dict(zip(names, answer.locator(".numbers dd").all_inner_texts(), strict=True))
+            assert ("of these, from files" in numbers) == shown
+            if shown:
+                cached, stored = numbers["of these, cached"], numbers["of these, from the prefix store"]
+                assert numbers["of these, from files"] == stored == cached != "0"
+
+
 def test_the_models_name_is_shown_without_a_key(open_page, page_server):
     page = open_page(page_server, key=None)
     expect(page.get_by_role("banner")).to_contain_text("corelane built-in")

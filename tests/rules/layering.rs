@@ -64,6 +64,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "prepare",
             "ring",
             "scheduler::Capacity",
+            "scheduler::SlotTask",
             "constraint::stop_long_work",
             "page",
             "systemd",

@@ -230,6 +230,7 @@ impl Simulation {
             scores_prompt: self.scores && seed.is_multiple_of(4),
             cache: (!self.random.one_in(5)).then(CacheScope::default),
             guessing: Guessing { most: self.guesses, least: seed as u8 % 3, p_min: 0.0 },
+            slot: None,
             branches,
         }
     }
@@ -500,7 +501,7 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
     assert!(total.admitted > 50_000 && total.refused > 5_000 && total.ended > 5_000);
     assert!(total.cut > 5_000 && total.cancelled > 5_000 && total.retried > 500);
     assert!(total.scored > 50_000);
-    assert!(total.guessed > 30_000 && 4 * total.guessed_right > total.guessed);
+    assert!(total.guessed > 20_000 && 4 * total.guessed_right > total.guessed);
     assert!(total.states_saved > 10_000 && total.states_restored > 300);
     assert!(total.cached > 20_000 && total.evicted > 100_000 && total.preempted > 1_000);
 }

@@ -157,6 +157,9 @@ pub struct World {
     engine: Engine,
     /// The engine's task is about to run.
     pump_is_due: bool,
+    /// Tasks with slots, and those that have an outcome.
+    slots_asked: u64,
+    slots_answered: u64,
     lane: DecodeLane<FakeModel>,
     link: LaneLink<Batch>,
     /// Steps that wait for the one that runs.
@@ -243,8 +246,10 @@ impl World {
         let kept = kept(pages, states.checkpoints);
         let has_files = pages.count > 0 && capacity.reuse && (returns || random.one_in(2));
         let page_bytes = page_bytes(pages.tokens) as u64;
+        // Otherwise only clients save texts.
+        let writes = returns || !random.one_in(4);
         let sizes = FileSizes {
-            bytes_max: page_bytes * random.within(3, 400) as u64,
+            bytes_max: if writes { page_bytes * random.within(3, 400) as u64 } else { 0 },
             page_bytes,
             state_bytes: STATE_BYTES as u64,
             seed: [7; 32],
@@ -306,6 +311,8 @@ impl World {
             owners: HashMap::new(),
             engine,
             disk,
+            slots_asked: 0,
+            slots_answered: 0,
             pump_is_due: false,
             lane: DecodeLane::new(fake, slots, sequence_tokens as usize, ends, Arc::default())
                 .with_guesses(true, Some(drafter))
@@ -409,6 +416,9 @@ impl World {
     /// A request has come on a connection.
     fn ask(&mut self, link: usize) {
         self.count("requests", 1);
+        if self.disk.is_some() && self.random.one_in(3) {
+            self.ask_slot();
+        }
         let before = self.any_kept();
         // Sometimes the key that has the response, if it was not removed since.
         let tenant = match &before {
@@ -467,6 +477,8 @@ impl World {
         for sequence in &mut job.sequences {
             let tokens = sequence.prompt.len();
             let branches = [0, 0, 0].map(|_| self.random.within(0, tokens) as u32);
+            let slot = self.random.within(0, 3 * self.capacity.slots) as u16;
+            sequence.slot = self.random.one_in(4).then_some(SlotId(slot));
             sequence.branches = branches.into_iter().take(self.random.within(0, 3)).collect();
         }
         let client = self.clients.len();
@@ -723,6 +735,7 @@ impl World {
         self.pump_is_due = false;
         self.tell_references();
         self.engine.pump(self.now);
+        self.take_slot_outcomes();
         let mut last = None;
         while let Some(batch) = self.link.try_receive() {
             self.check_plan(&batch);

@@ -5,6 +5,7 @@ pub mod completion;
 pub mod embedding;
 pub mod infill;
 pub mod settings;
+pub mod slots;
 pub mod tokens;
 
 use serde::Serialize;

@@ -4,6 +4,7 @@ mod files;
 mod generate;
 mod pages;
 mod respond;
+mod slots;
 mod trace;
 
 use std::cell::Cell;
@@ -295,6 +296,10 @@ impl Connection {
             }
             Action::Stored(action) => {
                 return self.on_stored(incoming, action, key, &mut hold).await;
+            }
+            Action::Slot => {
+                let envelope = self.envelope(incoming, route, key);
+                return self.on_slot(incoming, &envelope, body, &mut hold).await;
             }
             Action::Answer(read) | Action::Generate { read, .. } => read,
         };

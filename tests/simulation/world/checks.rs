@@ -158,8 +158,9 @@ impl World {
         assert_eq!(self.engine.scheduler().masks_asked(), 0, "the mask lane has a task");
         assert_eq!(self.budget.held(), 0, "memory is held for nobody");
         if let Some(disk) = &self.disk {
-            disk.files.check(self.engine.scheduler().files());
+            disk.check(self.engine.scheduler());
         }
+        assert_eq!(self.slots_asked, self.slots_answered, "each task with a slot has an outcome");
         let (held, kept) = self.engine.scheduler().cells();
         assert_eq!(held, 0, "a cell is held for nobody");
         assert!(self.lane.backend().tokens_held() <= kept, "what is kept is counted");

@@ -17,7 +17,13 @@ interface Chunk {
   error?: { message?: string };
   choices?: { delta?: { content?: string | null; reasoning_content?: string | null }; finish_reason?: string | null }[];
   usage?: { prompt_tokens: number; completion_tokens: number; prompt_tokens_details?: { cached_tokens?: number } } | null;
-  timings?: { queued_ms?: number; prompt_ms?: number; predicted_per_second?: number };
+  timings?: {
+    queued_ms?: number;
+    prompt_ms?: number;
+    predicted_per_second?: number;
+    cache_store_n?: number;
+    cache_disk_n?: number;
+  };
 }
 
 const running = new Map<string, Running>();
@@ -107,6 +113,8 @@ function takeNumbers(message: Message, { usage, timings }: Chunk): void {
   if (timings?.predicted_per_second) numbers.tokensPerSecond = timings.predicted_per_second;
   if (timings?.prompt_ms !== undefined) numbers.serverPromptMs = timings.prompt_ms;
   if (timings?.queued_ms !== undefined) numbers.serverQueueMs = timings.queued_ms;
+  if (timings?.cache_store_n) numbers.storedTokens = timings.cache_store_n;
+  if (timings?.cache_disk_n) numbers.fileTokens = timings.cache_disk_n;
 }
 
 /** The body of the request. An answer that has begun is continued. */

@@ -12,6 +12,8 @@ export interface Numbers {
   tokens: number;
   promptTokens?: number;
   cachedTokens?: number;
+  storedTokens?: number; // of these, from the prefix store
+  fileTokens?: number; // of those, from its files
   serverQueueMs?: number;
   serverPromptMs?: number;
 }

@@ -111,6 +111,8 @@ function showNumbers(details: HTMLDetailsElement, numbers: Numbers, writing: boo
   if (numbers.serverPromptMs !== undefined) rows.push(["First token, on the server", milliseconds(numbers.serverPromptMs)]);
   if (numbers.serverQueueMs !== undefined) rows.push(["Time in the queue", milliseconds(numbers.serverQueueMs)]);
   if (numbers.promptTokens !== undefined) rows.push(["Tokens of the prompt", whole(numbers.promptTokens)]);
-  if (numbers.cachedTokens !== undefined) rows.push(["of these from the cache", whole(numbers.cachedTokens)]);
+  if (numbers.cachedTokens !== undefined) rows.push(["of these, cached", whole(numbers.cachedTokens)]);
+  if (numbers.storedTokens !== undefined) rows.push(["of these, from the prefix store", whole(numbers.storedTokens)]);
+  if (numbers.fileTokens !== undefined) rows.push(["of these, from files", whole(numbers.fileTokens)]);
   details.append(h("dl", {}, ...rows.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
 }

@@ -1,0 +1,321 @@
+//! Texts of slots that clients save in files, bring back, and erase.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::thread;
+
+use corelane::config::{FileFolder, FilesKey, ServeConfig};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::disk::{MODELS, anew, files, start, text};
+use crate::hybrid::{SHAPES, follow};
+use crate::support::{Response, TestServer, config, eventually, key};
+
+/// The configuration of a server whose clients save texts in a folder.
+fn with_slots(folder: &Path) -> ServeConfig {
+    let files = FileFolder { path: folder.to_owned(), mib: 64 };
+    ServeConfig { parallel: 4, slot_save: Some(files), ..config() }
+}
+
+fn ask(server: &TestServer, slot: &str, action: &str, body: Value) -> Response {
+    server.post(&format!("/slots/{slot}?action={action}"), &body.to_string())
+}
+
+fn save(server: &TestServer, slot: &str, name: &str) -> Value {
+    let response = ask(server, slot, "save", json!({"filename": name}));
+    assert_eq!(response.status, 200, "{}", response.body);
+    response.json()
+}
+
+fn restore(server: &TestServer, slot: &str, name: &str) -> Value {
+    let response = ask(server, slot, "restore", json!({"filename": name}));
+    assert_eq!(response.status, 200, "{}", response.body);
+    response.json()
+}
+
+#[test]
+fn a_text_that_was_saved_comes_back_on_another_server() {
+    for model in MODELS {
+        for secret in [None, Some(FilesKey(b"a secret of enough bytes".to_vec()))] {
+            let folder = TempDir::new().unwrap();
+            let config = ServeConfig { files_key: secret, ..with_slots(folder.path()) };
+            let chat = text(1, 300);
+            let server = start(model, config.clone());
+            let (said, _) = follow(&server, &chat, json!({"id_slot": 2}));
+            let saved = save(&server, "2", "chat.bin");
+            assert_eq!(saved["id_slot"], 2, "{saved}");
+            assert_eq!(saved["filename"], "chat.bin", "{saved}");
+            let whole = [&*chat, &said].concat();
+            assert_eq!(saved["n_saved"], whole.len() - 1, "the last token was not computed");
+            let file = folder.path().join("chat.bin").metadata().unwrap();
+            assert_eq!(saved["n_written"], file.len(), "{saved}");
+            assert_eq!(file.permissions().mode() & 0o777, 0o600);
+            assert!(saved["timings"]["save_ms"].as_f64().unwrap() > 0.0, "{saved}");
+            drop(server);
+
+            let server = start(model, config);
+            let back = restore(&server, "0", "chat.bin");
+            assert_eq!(back["n_restored"], saved["n_saved"], "{model}: {back}");
+            assert_eq!(back["n_read"], saved["n_written"], "{back}");
+            let next = [&*whole, &text(7, 10)].concat();
+            let (said, cached) = follow(&server, &next, json!({}));
+            assert_eq!(cached as usize, whole.len() - 1, "{model}");
+            assert_eq!(said, anew(&server, &next), "{model}");
+            let read = server.metrics.front.fetched_tokens.get();
+            assert_eq!(read as usize, whole.len() - 1, "{model}");
+        }
+    }
+}
+
+#[test]
+fn a_file_has_the_text_of_the_slot_that_a_request_chose() {
+    for model in MODELS {
+        let folder = TempDir::new().unwrap();
+        let server = start(model, with_slots(folder.path()));
+        let texts: Vec<Vec<i64>> = (0..3).map(|number| text(number, 200)).collect();
+        for (slot, text) in texts.iter().enumerate() {
+            follow(&server, text, json!({"id_slot": slot}));
+        }
+        // The third text goes on in the first slot.
+        let slots = server.get("/slots").json();
+        let is_used = |slot: usize| slots[slot]["n_past"].as_u64().unwrap() > 200;
+        assert_eq!([0, 1, 2, 3].map(is_used), [true, true, true, false], "{model}: {slots}");
+        for slot in ["0", "1", "2"] {
+            save(&server, slot, &format!("text-{slot}"));
+        }
+        let server = start(model, with_slots(folder.path()));
+        for (slot, text) in texts.iter().enumerate() {
+            restore(&server, "3", &format!("text-{slot}"));
+            assert_eq!(follow(&server, text, json!({})).1, 199, "{model}, {slot}");
+        }
+    }
+}
+
+#[test]
+fn an_erased_text_is_gone_from_everywhere() {
+    for model in MODELS {
+        let folder = TempDir::new().unwrap();
+        let cache = FileFolder { path: folder.path().join("cache"), mib: 64 };
+        let config = ServeConfig { cache_disk: Some(cache), ..config() };
+        let server = start(model, config.clone());
+        follow(&server, &text(1, 300), json!({"id_slot": 0}));
+        follow(&server, &text(2, 300), json!({"id_slot": 1}));
+        let erase = |slot: &str| ask(&server, slot, "erase", json!({})).json();
+        assert_eq!(erase("0"), json!({"id_slot": 0, "n_erased": 347}), "{model}");
+        assert_eq!(erase("0"), json!({"id_slot": 0, "n_erased": 0}), "{model}");
+        assert_eq!(follow(&server, &text(1, 300), json!({"id_slot": 2})).1, 0, "{model}");
+        assert_eq!(erase("2")["n_erased"], 347);
+        drop(server);
+        let server = start(model, config);
+        assert_eq!(follow(&server, &text(1, 300), json!({})).1, 0, "{model}");
+        assert!(follow(&server, &text(2, 300), json!({})).1 > 250, "{model}: another text stays");
+    }
+}
+
+#[test]
+fn a_slot_that_is_busy_is_saved_when_it_is_free() {
+    let folder = TempDir::new().unwrap();
+    let server = TestServer::builtin(ServeConfig { parallel: 1, ..with_slots(folder.path()) });
+    let body = json!({"prompt": text(1, 300), "n_predict": 400, "ignore_eos": true});
+    let mut client = server.connect();
+    let asked = thread::spawn(move || client.post("/completion", &body.to_string()));
+    eventually("it runs", || server.metrics.front.running.get() == 1);
+    let saved = save(&server, "0", "chat");
+    assert_eq!(saved["n_saved"], 699, "{saved}");
+    assert_eq!(asked.join().unwrap().status, 200);
+}
+
+/// The text is stored anew, where the store has dropped it since.
+#[test]
+fn a_text_that_only_the_slot_has_is_saved() {
+    for model in MODELS {
+        let folder = TempDir::new().unwrap();
+        let config = ServeConfig {
+            cache_ram: Some(8),
+            context_tokens: Some(16_384),
+            ..with_slots(folder.path())
+        };
+        let server = start(model, config);
+        follow(&server, &text(0, 300), json!({"id_slot": 0}));
+        for number in 1..60 {
+            follow(&server, &text(number, 300), json!({"id_slot": 1}));
+        }
+        let response = ask(&server, "0", "save", json!({"filename": "a"}));
+        let kept = server.get("/slots").json()[0]["n_past"].as_u64().unwrap();
+        assert_eq!((response.status, kept), (200, 347), "{model}: {}", response.body);
+        assert_eq!(response.json()["n_saved"], 347, "{model}");
+    }
+}
+
+#[test]
+fn texts_of_keys_and_salts_stay_apart() {
+    let folder = TempDir::new().unwrap();
+    let config =
+        ServeConfig { keys: ["alice", "bob"].map(key).into(), ..with_slots(folder.path()) };
+    let server = TestServer::builtin(config.clone());
+    let post = |server: &TestServer, secret: &str, path: &str, body: Value| {
+        let body = body.to_string();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {secret}\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut client = server.connect();
+        client.send(request.as_bytes());
+        client.response()
+    };
+    let complete = |server: &TestServer, secret: &str, salt: Option<&str>| {
+        let mut body = json!({"prompt": text(1, 300), "n_predict": 4, "id_slot": 0});
+        if let Some(salt) = salt {
+            body["cache_salt"] = salt.into();
+        }
+        post(server, secret, "/completion", body).json()["tokens_cached"].as_u64().unwrap()
+    };
+    complete(&server, "alice", Some("salt"));
+    let name = json!({"filename": "a"});
+    let foreign = post(&server, "bob", "/slots/0?action=save", name.clone());
+    assert_eq!(foreign.status, 400, "{}", foreign.body);
+    let foreign = post(&server, "bob", "/slots/0?action=erase", json!({}));
+    assert_eq!(foreign.json()["n_erased"], 0, "{}", foreign.body);
+    let own = post(&server, "alice", "/slots/0?action=save", name.clone());
+    assert_eq!(own.status, 200, "{}", own.body);
+    drop(server);
+
+    let server = TestServer::builtin(config);
+    let foreign = post(&server, "bob", "/slots/0?action=restore", name.clone());
+    assert_eq!(foreign.status, 404, "{}", foreign.body);
+    let unsalted = post(&server, "alice", "/slots/0?action=restore", name);
+    assert_eq!(unsalted.status, 404, "{}", unsalted.body);
+    assert!(unsalted.body.contains("cache_salt"), "{}", unsalted.body);
+    let salted = json!({"filename": "a", "cache_salt": "salt"});
+    let own = post(&server, "alice", "/slots/0?action=restore", salted);
+    assert_eq!(own.status, 200, "{}", own.body);
+    assert_eq!(complete(&server, "bob", Some("salt")), 0);
+    assert_eq!(complete(&server, "alice", None), 0);
+    assert_eq!(complete(&server, "alice", Some("salt")), 299);
+}
+
+#[test]
+fn files_that_are_damaged_or_of_another_model_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let server = start(SHAPES[0], with_slots(folder.path()));
+    let chat = text(1, 600);
+    follow(&server, &chat, json!({"id_slot": 0}));
+    save(&server, "0", "a");
+    let path = folder.path().join("a");
+    let whole = fs::read(&path).unwrap();
+    let error = |server: &TestServer| {
+        let response = ask(server, "0", "restore", json!({"filename": "a"}));
+        assert_eq!(response.status, 404, "{}", response.body);
+        response.body
+    };
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    assert!(error(&server).contains("cut off"));
+    for at in [0, 20, 60, 90, 100, 110] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        error(&server);
+    }
+    // Content is checked when it is read. Then it is computed.
+    let mut bytes = whole.clone();
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    drop(server);
+    let server = start(SHAPES[0], with_slots(folder.path()));
+    restore(&server, "0", "a");
+    let next = [&*chat, &text(2, 20)].concat();
+    assert_eq!(follow(&server, &next, json!({})).0, anew(&server, &next));
+    drop(server);
+
+    fs::write(&path, &whole).unwrap();
+    for other in [MODELS[0], SHAPES[1]] {
+        assert!(error(&start(other, with_slots(folder.path()))).contains("another model"));
+    }
+    let secret = Some(FilesKey(b"a secret of enough bytes".to_vec()));
+    let server = start(SHAPES[0], ServeConfig { files_key: secret, ..with_slots(folder.path()) });
+    error(&server);
+    fs::remove_file(&path).unwrap();
+    assert!(error(&server).contains("no such file"));
+    fs::create_dir(&path).unwrap();
+    error(&server);
+}
+
+#[test]
+fn a_name_leads_to_no_other_folder() {
+    let folder = TempDir::new().unwrap();
+    let server = TestServer::builtin(with_slots(&folder.path().join("slots")));
+    follow(&server, &text(1, 100), json!({"id_slot": 0}));
+    for name in ["../a", "/tmp/a", "a/b", "..", ".a", "", "a\u{0}b"] {
+        for action in ["save", "restore"] {
+            let response = ask(&server, "0", action, json!({"filename": name}));
+            assert_eq!(response.status, 400, "{name:?}: {}", response.body);
+            assert!(response.body.contains("filename"), "{}", response.body);
+        }
+    }
+    // A link in the folder is not followed.
+    let outside = folder.path().join("outside");
+    fs::write(&outside, "mine").unwrap();
+    std::os::unix::fs::symlink(&outside, folder.path().join("slots/link")).unwrap();
+    let response = ask(&server, "0", "restore", json!({"filename": "link"}));
+    assert_ne!(response.status, 200, "{}", response.body);
+    save(&server, "0", "link");
+    assert_eq!(fs::read_to_string(&outside).unwrap(), "mine");
+}
+
+#[test]
+fn files_of_slots_take_no_more_room_than_they_may() {
+    let folder = TempDir::new().unwrap();
+    let files_of_slots = FileFolder { path: folder.path().to_owned(), mib: 4 };
+    let config = ServeConfig { slot_save: Some(files_of_slots), ..with_slots(folder.path()) };
+    let server = TestServer::builtin(config);
+    follow(&server, &text(1, 200), json!({"id_slot": 0}));
+    let mut saved = 0;
+    let refused = (0..2_000).find_map(|number| {
+        let response = ask(&server, "0", "save", json!({"filename": format!("{number}")}));
+        saved += usize::from(response.status == 200);
+        (response.status != 200).then_some(response)
+    });
+    let refused = refused.expect("a file is refused at last");
+    assert_eq!(refused.status, 507, "{}", refused.body);
+    assert!(refused.body.contains("4 MiB"), "{}", refused.body);
+    let all = files(folder.path());
+    assert_eq!(all.len(), saved, "nothing is left of the refused one");
+    assert!(all.iter().map(|path| path.metadata().unwrap().len()).sum::<u64>() <= 4 << 20);
+    save(&server, "0", "0"); // in its own place
+    fs::remove_file(&all[0]).unwrap();
+    save(&server, "0", "new");
+}
+
+#[test]
+fn what_cannot_be_done_is_explained() {
+    let folder = TempDir::new().unwrap();
+    let server = TestServer::builtin(with_slots(folder.path()));
+    let name = json!({"filename": "a"});
+    for (slot, action, body, status, words) in [
+        ("4", "save", &name, 400, "0 to 3"),
+        ("x", "save", &name, 400, "0 to 3"),
+        ("0", "load", &name, 400, "save, restore or erase"),
+        ("0", "save", &name, 400, "keeps no text"),
+        ("0", "save", &json!({}), 400, "filename"),
+        ("0", "save", &json!([]), 400, "object"),
+        ("0", "restore", &name, 404, "no such file"),
+    ] {
+        let response = ask(&server, slot, action, body.clone());
+        assert_eq!(response.status, status, "{}", response.body);
+        assert!(response.body.contains(words), "{}", response.body);
+    }
+    follow(&server, &text(1, 8), json!({"id_slot": 0, "n_predict": 2}));
+    let short = ask(&server, "0", "save", name.clone());
+    assert_eq!(short.status, 400, "{}", short.body);
+    assert!(short.body.contains("16 tokens"), "{}", short.body);
+    assert_eq!(server.get("/slots/0?action=save").status, 405);
+
+    let server = TestServer::builtin(config());
+    let response = ask(&server, "0", "save", name);
+    assert_eq!(response.status, 501, "{}", response.body);
+    assert!(response.body.contains("--slot-save-path"), "{}", response.body);
+}
