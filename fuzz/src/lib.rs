@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use corelane::api::llama::slots;
 use corelane::api::route;
 use corelane::clock::cpu_time;
 use corelane::config::ServeConfig;
@@ -123,6 +124,9 @@ pub fn serve(connections: usize) -> SocketAddr {
 /// Prepares a request and checks what comes of it. Paths that take no body are left out.
 pub fn prepare(path: &str, body: &[u8], model: &ServedModel, compiler: &mut Compiler) {
     let Ok(route) = route::find(Method::Post, path) else { return };
+    if let route::Action::Slot = route.action {
+        let _ = slots::read_file(&mut body.to_vec());
+    }
     let Some(read) = route.action.read_body() else { return };
     let envelope = Envelope {
         route,

@@ -1,13 +1,96 @@
-//! A file of the prefix store: any bytes, and a file that was written and then changed.
+//! A file of the prefix store: any bytes, and a file that was written and then changed. The file of a
+//! slot: any pages and states one after another.
 #![no_main]
 
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use corelane::disk::SlotFolder;
 use corelane::disk::format::{Head, Seals};
 use corelane::types::FileId;
 
 const FINGERPRINT: [u8; 32] = [7; 32];
 
+/// The empty text.
+const ROOT: FileId = FileId(5);
+
+/// Most tokens of a page.
+const PAGE_TOKENS: usize = 4;
+
+/// Most pages and states of a file.
+const PARTS_MAX: usize = 100;
+
+thread_local! {
+    static FOLDER: RefCell<SlotFolder> = RefCell::new(
+        SlotFolder::open(folder(), u64::MAX, Seals::new(FINGERPRINT, None), PAGE_TOKENS, 4096)
+            .expect("it can be made")
+    );
+}
+
+fn folder() -> PathBuf {
+    std::env::temp_dir().join(format!("corelane-fuzz-{}", std::process::id()))
+}
+
+/// Lists and reads a file of pages and states. Two bytes tell what each of them is.
+fn list(parts: &[u8]) {
+    let seals = Seals::new(FINGERPRINT, None);
+    let (mut parent, mut tokens) = (ROOT, 0u32);
+    let (mut file, mut part) = (Vec::new(), Vec::new());
+    for pair in parts.chunks_exact(2).take(PARTS_MAX) {
+        let number = pair[1];
+        let page = |parent: FileId, count: u8| {
+            let tokens: Box<[i32]> = (0..count).map(i32::from).collect();
+            Head { file: parent.with(&tokens), parent, state: None, tokens, content: 3 }
+        };
+        let head = match pair[0] % 8 {
+            0..=3 => page(parent, PAGE_TOKENS as u8),
+            4 => page(parent, number % 6),
+            5 => page(FileId(number.into()), PAGE_TOKENS as u8),
+            6 => Head {
+                file: parent,
+                state: Some(tokens.saturating_sub(u32::from(number % 6))),
+                ..page(ROOT, 0)
+            },
+            _ => {
+                file.push(number);
+                continue;
+            }
+        };
+        seals.write(&head, &[number; 3], &mut part);
+        file.extend(&part);
+        if head.state.is_none() {
+            (parent, tokens) = (head.file, tokens + head.tokens.len() as u32);
+        }
+    }
+    let path = folder().join("file");
+    std::fs::write(&path, &file).expect("it can be written");
+    FOLDER.with_borrow_mut(|folder| {
+        if folder.begin_list(Path::new("file")).is_err() {
+            return;
+        }
+        let (mut pages, mut last) = (0, ROOT);
+        while let Ok((found, bytes)) = folder.list(ROOT) {
+            assert_eq!(bytes, file.len() as u64);
+            for page in &found {
+                assert!(page.parent == last && page.tokens.len() <= PAGE_TOKENS);
+                assert_eq!(folder.read(page.file, None).expect("it is whole").1.len(), 3);
+                for state in &page.states {
+                    assert!(folder.read(page.file, Some(*state)).is_ok());
+                }
+                (pages, last) = (pages + 1, page.file);
+            }
+            if found.is_empty() {
+                break;
+            }
+        }
+        assert!(pages <= PARTS_MAX);
+    });
+    std::fs::remove_file(&path).expect("it was written");
+}
+
 corelane_fuzz::target!(|bytes: &[u8]| {
     let [kind, change, rest @ ..] = bytes else { return };
+    list(rest);
     let seals = Seals::new(FINGERPRINT, (kind & 1 == 1).then_some([9; 32]));
     let mut raw = rest.to_vec();
     if let Ok((head, content)) = seals.read(&mut raw) {

@@ -411,3 +411,194 @@ fn used(path: &Path) -> io::Result<(u64, usize)> {
 fn is_tenant(name: &str) -> bool {
     name.len() == TENANT_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const ROOT: FileId = FileId(7);
+
+    fn open(path: &Path) -> SlotFolder {
+        SlotFolder::open(path.to_owned(), 100_000, Seals::new([1; 32], None), 4, 4_000).unwrap()
+    }
+
+    fn page(parent: FileId, tokens: &[i32]) -> Head {
+        let file = parent.with(tokens);
+        Head { file, parent, state: None, tokens: tokens.into(), content: 50 }
+    }
+
+    fn state(file: FileId, position: u32) -> Head {
+        Head { file, state: Some(position), ..page(FileId(0), &[]) }
+    }
+
+    fn save(folder: &mut SlotFolder, path: &str, parts: &[Head]) {
+        folder.begin(Path::new(path)).unwrap();
+        for (number, head) in parts.iter().enumerate() {
+            folder.add(head, &[number as u8; 50]).unwrap();
+        }
+        folder.end(true).unwrap();
+    }
+
+    /// The pages of a text, each of four tokens.
+    fn text(first: i32, pages: usize) -> Vec<Head> {
+        let mut all: Vec<Head> = Vec::new();
+        for number in 0..pages as i32 {
+            let parent = all.last().map_or(ROOT, |last| last.file);
+            all.push(page(parent, &[first, number, 2, 3]));
+        }
+        all
+    }
+
+    fn list(folder: &mut SlotFolder, path: &str) -> Result<Vec<FoundPage>, SlotFileError> {
+        folder.begin_list(Path::new(path))?;
+        let mut all = Vec::new();
+        loop {
+            let (pages, _) = folder.list(ROOT)?;
+            assert!(pages.len() <= FILES_LISTED);
+            if pages.is_empty() {
+                return Ok(all);
+            }
+            all.extend(pages);
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_saved_is_listed_in_pieces_and_read() {
+        let place = tempfile::tempdir().unwrap();
+        let mut folder = open(&place.path().join("a/b"));
+        let mut parts = text(1, 2 * FILES_LISTED);
+        let (last, middle) = (parts.last().unwrap().file, parts[9].file);
+        parts.push(page(last, &[9]));
+        parts.insert(10, state(middle, 38));
+        parts.insert(11, state(middle, 40));
+        save(&mut folder, "x/y", &parts);
+        let found = list(&mut folder, "x/y").unwrap();
+        assert_eq!(found.len(), 2 * FILES_LISTED + 1);
+        assert_eq!(found[9].states, [38, 40]);
+        assert_eq!(folder.read(parts[9].file, None).unwrap().1, [9; 50]);
+        assert_eq!(folder.read(middle, Some(40)).unwrap().1, [11; 50]);
+        assert!(folder.read(middle, Some(39)).is_err());
+        folder.forget(middle, Some(40));
+        assert!(folder.read(middle, Some(40)).is_err());
+        // A new file of this name takes nothing from what was listed, until the next one is saved.
+        save(&mut folder, "x/y", &text(2, 1));
+        assert!(folder.read(middle, None).is_ok());
+        save(&mut folder, "x/z", &text(3, 1));
+        assert!(folder.read(middle, None).is_err());
+        let file = place.path().join("a/b/x/y").metadata().unwrap();
+        assert_eq!(file.permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let mut folder = open(place.path());
+        let whole = text(1, 2);
+        let (first, second) = (whole[0].clone(), whole[1].clone());
+        let cases = [
+            ("a text of others", vec![page(FileId(8), &[1, 2, 3, 4])]),
+            ("an end without a beginning", vec![second.clone()]),
+            ("two beginnings", vec![first.clone(), page(ROOT, &[9, 9, 9, 9])]),
+            ("a page behind a short one", {
+                let short = page(ROOT, &[1]);
+                vec![short.clone(), page(short.file, &[2])]
+            }),
+            ("a long page", vec![page(ROOT, &[1, 2, 3, 4, 5])]),
+            ("another name", vec![Head { file: FileId(3), ..first.clone() }]),
+            ("a state without a page", vec![state(first.file, 2)]),
+            ("a state of another page", vec![first.clone(), second.clone(), state(first.file, 2)]),
+            ("a state before its page", vec![first.clone(), second.clone(), state(second.file, 4)]),
+            ("a state behind its page", vec![first.clone(), state(first.file, 5)]),
+        ];
+        for (what, parts) in cases {
+            save(&mut folder, "a", &parts);
+            assert!(list(&mut folder, "a").is_err(), "{what}");
+            assert!(folder.open.is_empty() && folder.listed.is_none(), "{what}");
+        }
+        fs::write(place.path().join("empty"), "").unwrap();
+        assert!(list(&mut folder, "empty").is_err());
+        assert!(matches!(list(&mut folder, "none"), Err(SlotFileError::Missing)));
+        save(&mut folder, "a", &whole);
+        let bytes = fs::read(place.path().join("a")).unwrap();
+        for cut in 1..bytes.len() {
+            fs::write(place.path().join("cut"), &bytes[..cut]).unwrap();
+            let is_whole_page = cut == bytes.len() / 2;
+            assert_eq!(list(&mut folder, "cut").is_ok(), is_whole_page, "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_tenant_closes_its_own_files_for_new_ones() {
+        let place = tempfile::tempdir().unwrap();
+        let mut folder = open(place.path());
+        save(&mut folder, "one", &text(-1, 1));
+        list(&mut folder, "one").unwrap();
+        for number in 0..2 * SLOT_FILES_OPEN as i32 {
+            let path = format!("many/{number}");
+            save(&mut folder, &path, &text(number, 1));
+            list(&mut folder, &path).unwrap();
+            list(&mut folder, &path).unwrap(); // takes no second place
+        }
+        assert_eq!(folder.open.len(), SLOT_FILES_OPEN);
+        assert!(folder.read(text(-1, 1)[0].file, None).is_ok());
+        assert!(folder.read(text(0, 1)[0].file, None).is_err());
+        assert!(folder.read(text(2 * SLOT_FILES_OPEN as i32 - 1, 1)[0].file, None).is_ok());
+    }
+
+    #[test]
+    fn a_page_is_read_as_long_as_one_file_has_it() {
+        let place = tempfile::tempdir().unwrap();
+        let mut folder = open(place.path());
+        let shared = text(1, 3);
+        for name in ["a", "b"] {
+            save(&mut folder, name, &shared);
+            list(&mut folder, name).unwrap();
+        }
+        fs::remove_file(place.path().join("b")).unwrap();
+        save(&mut folder, "c", &text(2, 1));
+        assert_eq!(folder.open.len(), 1);
+        assert!(folder.read(shared[2].file, None).is_ok());
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_does_not_end() {
+        let place = tempfile::tempdir().unwrap();
+        let names = || fs::read_dir(place.path()).unwrap().count();
+        let mut folder = open(place.path());
+        folder.begin(Path::new("a")).unwrap();
+        folder.add(&text(1, 1)[0], &[0; 50]).unwrap();
+        assert_eq!(names(), 1);
+        drop(folder);
+        assert_eq!(names(), 0);
+        // A server that was killed long ago.
+        let left = place.path().join(".unfinished-1");
+        fs::write(&left, [0; 90_000]).unwrap();
+        let mut folder = open(place.path());
+        assert_eq!(names(), 1, "it may belong to a server that runs");
+        let old = std::time::SystemTime::now() - 2 * UNFINISHED_TIME;
+        File::options().write(true).open(&left).unwrap().set_modified(old).unwrap();
+        save(&mut folder, "a", &text(1, 1));
+        assert_eq!(names(), 1);
+        assert!(place.path().join("a").exists());
+    }
+
+    #[test]
+    fn other_folders_neither_count_nor_stop_a_server() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir(place.path().join("lost+found")).unwrap();
+        fs::write(place.path().join("lost+found/a"), [0; 200_000]).unwrap();
+        let mut folder = open(place.path());
+        save(&mut folder, "a", &text(1, 1));
+        let tenant = format!("{:032x}", 5);
+        save(&mut folder, &format!("{tenant}/a"), &text(1, 1));
+        let bytes = place.path().join("a").metadata().unwrap().len();
+        assert_eq!(used(place.path()).unwrap(), (2 * bytes, 2));
+        folder.begin(Path::new("large")).unwrap();
+        let large = Head { content: 99_900, ..text(1, 1)[0].clone() };
+        let refused = folder.add(&large, &[0; 99_900]);
+        assert!(matches!(refused, Err(SlotFileError::NoRoom(100_000))), "{refused:?}");
+        folder.end(false).unwrap();
+    }
+}

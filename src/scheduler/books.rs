@@ -251,7 +251,9 @@ impl Books {
                 self.shares.leave(sequence.asked.key, sequence.tokens.len());
             }
             Stage::Running(owner) | Stage::Following { owner, .. } => {
-                let (cells, is_constrained) = (sequence.planned, sequence.is_constrained());
+                let is_constrained = sequence.is_constrained();
+                let rows_max = sequence.rows_max();
+                let cells = sequence.planned.min(rows_max);
                 sequence.tokens.truncate(cells);
                 // Prefixes of a key that was removed are of no use.
                 let key = sequence.asked.key;
@@ -262,7 +264,7 @@ impl Books {
                 let scope = scope.filter(may_return);
                 let reused = 2 * sequence.cached >= sequence.prompt_tokens;
                 let (tokens, rows) = (sequence.tokens, cells);
-                let kept = scope.map(|scope| Kept { tokens, rows, scope, reused });
+                let kept = scope.map(|scope| Kept { tokens, rows, rows_max, scope, reused });
                 self.cells.release(owner.slot);
                 self.slots.release(owner, kept, self.step);
                 self.held.retain(|held| *held != id);

@@ -385,7 +385,8 @@ mod tests {
     fn write(files: &mut Files, parent: FileId, tokens: &[TokenId]) -> FileId {
         let file = parent.with(tokens);
         files.begin_page(file, parent, tokens);
-        assert_eq!(files.next(parent, tokens, 4), None, "not before it is written");
+        let found = files.next(parent, tokens, 4).map(|next| next.file);
+        assert_ne!(found, Some(file), "not before it is written");
         files.end_page(file, Some(100));
         files.check();
         file
@@ -473,5 +474,57 @@ mod tests {
         assert_eq!(files.next_lost(), Some((page, vec![3])));
         assert_eq!(files.bytes, 0);
         files.check();
+    }
+
+    #[test]
+    fn an_erased_text_goes_with_its_beginnings_but_for_what_others_use() {
+        let mut files = files();
+        let scope = CacheScope::default();
+        let start = scope.root(&SEED);
+        let first = write(&mut files, start, &[1, 2, 3, 4]);
+        let short = write(&mut files, first, &[5]);
+        let second = write(&mut files, first, &[5, 6, 7, 8]);
+        let last = write(&mut files, second, &[9]);
+        let other = write(&mut files, first, &[6, 6]);
+        let longer = write(&mut files, second, &[9, 9]);
+        files.begin_read(short);
+        let text = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+        assert!(!files.erase(scope, &text, 4), "a job uses one");
+        files.end_read(short, true);
+        assert!(files.erase(scope, &text, 4));
+        files.check();
+        let has = |file: &FileId| files.has(*file);
+        assert_eq!([first, second, other, longer].iter().filter(|file| has(file)).count(), 4);
+        assert!(!has(&short) && !has(&last));
+        assert!(files.erase(scope, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 9], 4));
+        assert!(files.erase(scope, &[1, 2, 3, 4, 6, 6, 1], 4));
+        files.check();
+        assert_eq!((files.known.len(), files.order.len(), files.bytes), (0, 0, 0));
+        let lost: Vec<_> = std::iter::from_fn(|| files.next_lost()).collect();
+        assert_eq!(lost.len(), 6);
+    }
+
+    #[test]
+    fn pages_in_the_files_of_slots_take_no_room() {
+        let mut files = Files::of_slots(files().sizes());
+        let start = CacheScope::default().root(&SEED);
+        let tokens: Box<[TokenId]> = [1, 2, 3, 4].into();
+        let file = start.with(&tokens);
+        let page = |states: &[u32]| FoundPage {
+            file,
+            parent: start,
+            tokens: tokens.clone(),
+            states: states.into(),
+            bytes: 0,
+        };
+        files.restore(page(&[2]));
+        files.restore(page(&[2, 4]));
+        files.check();
+        assert_eq!(files.states_of(file), [2, 4]);
+        assert_eq!(files.next(start, &[1, 2, 3, 4, 5], 4), Some(Next { file, same: 4 }));
+        files.begin_read(file);
+        files.end_read_state(file, 2, false);
+        files.check();
+        assert_eq!((files.states_of(file), files.bytes), (&[4][..], 0));
     }
 }

@@ -156,6 +156,12 @@ impl Sequence {
         self.prompt_tokens + self.asked.max_tokens as usize
     }
 
+    /// The most rows that run for it. The decode lane drops a row of the last token, which is planned
+    /// if guesses come true that nobody counted on.
+    pub fn rows_max(&self) -> usize {
+        self.prompt_tokens.max(self.tokens_max() - 1)
+    }
+
     /// The constraint that its text must keep to.
     pub fn constraint(&self) -> Option<&Arc<Compiled>> {
         self.asked.advanced.as_ref()?.constraint.as_ref()

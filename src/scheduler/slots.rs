@@ -19,6 +19,8 @@ struct Slot {
     /// The rows that ran for them. While a sample that became a row is on its way, they are more
     /// than the kept tokens.
     rows: usize,
+    /// The most rows that may have run.
+    rows_max: usize,
     /// The prefix store may lack some of them.
     is_dirty: bool,
     /// They are copied there before another sequence takes the slot, because a client saves them.
@@ -48,6 +50,8 @@ pub(super) struct Kept {
     pub tokens: Vec<TokenId>,
     /// The rows that were planned for them, at least as many.
     pub rows: usize,
+    /// The most rows that may run for them.
+    pub rows_max: usize,
     /// The sequences that may use them.
     pub scope: CacheScope,
     /// The sequence itself began with a prefix that an earlier one had left.
@@ -70,6 +74,7 @@ impl Slots {
             holder: None,
             kept: Vec::new(),
             rows: 0,
+            rows_max: 0,
             is_dirty: false,
             is_wanted: false,
             scope: CacheScope::default(),
@@ -126,8 +131,9 @@ impl Slots {
         slot.used = step;
         slot.reused = false;
         if let Some(kept) = kept {
-            Kept { tokens: slot.kept, rows: slot.rows, scope: slot.scope, reused: slot.reused } =
-                kept;
+            let Kept { tokens, rows, rows_max, scope, reused } = kept;
+            (slot.kept, slot.rows, slot.rows_max) = (tokens, rows, rows_max);
+            (slot.scope, slot.reused) = (scope, reused);
         }
     }
 
@@ -154,7 +160,7 @@ impl Slots {
         if slot.generation != owner.generation || slot.holder.is_some() || slot.kept.is_empty() {
             return;
         }
-        slot.rows += 1;
+        slot.rows = slot.rows_max.min(slot.rows + 1);
         if slot.kept.len() == position {
             slot.kept.push(token);
             slot.is_dirty = true;

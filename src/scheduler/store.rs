@@ -538,4 +538,26 @@ mod tests {
         store.lose(pages[0], 2, &mut Checkpoints::new(0, 1));
         assert_eq!(store.used(), 1, "an earlier step stored it");
     }
+
+    #[test]
+    fn an_erased_text_goes_with_its_beginnings_but_for_what_others_use() {
+        let mut store = Store::new(20, 4);
+        let mut none = Checkpoints::new(0, 1);
+        keep(&mut store, &text(0, 6), 1);
+        store.pin(&store.find(SCOPE, &text(0, 6)).pages); // so that it stays beside a longer one
+        keep(&mut store, &text(0, 10), 2);
+        let beside = [&text(0, 4)[..], &[50]].concat();
+        keep(&mut store, &beside, 3);
+        assert!(!store.erase(SCOPE, &text(0, 10), &mut none), "a page is in use");
+        store.unpin(&store.find(SCOPE, &text(0, 6)).pages[..1].to_vec());
+        let short = (0..20).map(PageId).find(|page| {
+            store.pages[page.index()].as_ref().is_some_and(|page| page.tokens.len() == 2)
+        });
+        store.unpin(&[short.expect("the pinned one")]);
+        assert!(store.erase(SCOPE, &text(0, 10), &mut none));
+        store.check();
+        assert_eq!((store.used(), store.find(SCOPE, &beside).tokens), (2, 5));
+        assert!(store.erase(SCOPE, &[&beside[..], &[51]].concat(), &mut none));
+        assert_eq!(store.used(), 0);
+    }
 }

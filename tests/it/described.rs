@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use crate::support::openapi::{assert_valid, document, operations, payloads, resolve, validator};
 use crate::support::{Response, TestServer, config, eventually, post_bytes};
-use corelane::config::ServeConfig;
+use corelane::config::{FileFolder, ServeConfig};
 use corelane::limits;
 use corelane::model::fake::FakeOptions;
 use corelane::types::Pooling;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// Sends a request and holds the answer against the document.
 fn ask(server: &TestServer, method: &str, path: &str, headers: &str, body: &str) -> Response {
@@ -251,7 +252,7 @@ fn good_requests_are_described_and_answered_as_described() {
     let mut left: BTreeSet<&str> = operations(&document)
         .filter(|(_, method, _)| *method == "post")
         .filter(|(path, ..)| document["paths"][path].get("$ref").is_none())
-        .filter(|(path, ..)| !path.contains("{id}"))
+        .filter(|(path, ..)| !path.contains("{id"))
         .map(|(path, ..)| path)
         .collect();
     let asked =
@@ -292,6 +293,22 @@ fn good_requests_are_described_and_answered_as_described() {
         let response = client.response();
         assert_eq!(response.status, status, "{method} {path}: {}", response.body);
         hold_against(&document, method, path, &response);
+    }
+    for (room, wanted) in [(64, [200, 200, 200, 400, 404]), (0, [507, 404, 200, 400, 404])] {
+        let folder = TempDir::new().unwrap();
+        let files = FileFolder { path: folder.path().to_owned(), mib: room };
+        let server = TestServer::builtin(ServeConfig { slot_save: Some(files), ..config() });
+        let prompt = "A robot and a fox walk to the river. ".repeat(4);
+        let text = json!({"prompt": prompt, "n_predict": 4, "id_slot": 0}).to_string();
+        assert_eq!(server.post("/completion", &text).status, 200);
+        let names = ["a", "a", "", "a", "none"].map(|name| json!({"filename": name}));
+        let actions = ["save", "restore", "erase", "save", "restore"];
+        for ((action, name), status) in actions.into_iter().zip(names).zip(wanted) {
+            let asked = format!("/slots/0?action={action}");
+            let response = server.post(&asked, &name.to_string());
+            assert_eq!(response.status, status, "{asked}: {}", response.body);
+            hold_against(&document, "post", "/slots/{id_slot}", &response);
+        }
     }
     for level in ["basic", "detailed", "full"] {
         let response = server.get(&format!("/health?level={level}"));

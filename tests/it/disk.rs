@@ -248,8 +248,7 @@ fn command(folder: &TempDir, shell: &str) -> Command {
         .arg(hybrid(SHAPES[0]))
         .arg(folder.path())
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
+        .stdout(Stdio::piped());
     command
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::pages::{pages, quoted, read, root};
 use crate::support::{Client, TestServer, config};
-use corelane::config::ServeConfig;
+use corelane::config::{FileFolder, ServeConfig};
 
 /// The lines of all pages that begin with a command.
 fn commands(program: &str) -> Vec<String> {
@@ -21,7 +21,9 @@ fn commands(program: &str) -> Vec<String> {
 #[test]
 fn the_curl_commands_work() {
     let ops_addr = Some("127.0.0.1:0".into());
-    let server = TestServer::builtin(ServeConfig { ops_addr, ..config() });
+    let folder = tempfile::tempdir().unwrap();
+    let slot_save = Some(FileFolder { path: folder.path().to_owned(), mib: 64 });
+    let server = TestServer::builtin(ServeConfig { ops_addr, slot_save, ..config() });
     let commands = commands("curl ");
     assert!(commands.len() >= 2, "the README shows curl");
     for command in commands {

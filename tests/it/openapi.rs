@@ -189,6 +189,7 @@ fn known_limits() -> BTreeMap<&'static str, i64> {
         ("PRIORITY_MAX", limits::PRIORITY_MAX.into()),
         ("-PRIORITY_MAX", (-limits::PRIORITY_MAX).into()),
         ("PROMPTS_MAX", size(limits::PROMPTS_MAX)),
+        ("SLOT_FILE_NAME_BYTES_MAX", size(limits::SLOT_FILE_NAME_BYTES_MAX)),
         ("REGEX_BYTES_MAX", size(limits::REGEX_BYTES_MAX)),
         ("REQUEST_ID_BYTES_MAX", size(limits::REQUEST_ID_BYTES_MAX)),
         ("REQUEST_TIMEOUT_MAX", i64::try_from(limits::REQUEST_TIMEOUT_MAX.as_millis()).unwrap()),

@@ -4,14 +4,16 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use corelane::config::{FileFolder, FilesKey, ServeConfig};
+use corelane::types::CacheLayout;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::disk::{MODELS, anew, files, start, text};
 use crate::hybrid::{SHAPES, follow};
-use crate::support::{Response, TestServer, config, eventually, key};
+use crate::support::{Response, TestServer, config, eventually, key, post_bytes};
 
 /// The configuration of a server whose clients save texts in a folder.
 fn with_slots(folder: &Path) -> ServeConfig {
@@ -318,4 +320,197 @@ fn what_cannot_be_done_is_explained() {
     let response = ask(&server, "0", "save", name);
     assert_eq!(response.status, 501, "{}", response.body);
     assert!(response.body.contains("--slot-save-path"), "{}", response.body);
+}
+
+/// The next request takes the slot, but only when the store has the text.
+#[test]
+fn a_text_is_saved_although_others_wait_for_its_slot() {
+    for model in MODELS {
+        let folder = TempDir::new().unwrap();
+        let config = ServeConfig { parallel: 1, ..with_slots(folder.path()) };
+        let server = start(model, config.clone());
+        let begin = |number: i64| {
+            let body = json!({"prompt": text(number, 300), "n_predict": 200, "ignore_eos": true});
+            let mut client = server.connect();
+            thread::spawn(move || client.post("/completion", &body.to_string()).status)
+        };
+        let first = begin(1);
+        eventually("it runs", || server.metrics.front.running.get() == 1);
+        let others = [2, 3, 4].map(begin);
+        let mut client = server.connect();
+        let asked =
+            thread::spawn(move || client.post("/slots/0?action=save", r#"{"filename":"a"}"#));
+        for request in others.into_iter().chain([first]) {
+            assert_eq!(request.join().unwrap(), 200);
+        }
+        let saved = asked.join().unwrap();
+        assert_eq!(saved.status, 200, "{model}: {}", saved.body);
+        drop(server);
+        let server = start(model, config);
+        let back = restore(&server, "0", "a");
+        // It is the text that held the slot when the client asked, or one that took it before.
+        let found = (1..5).map(|number| follow(&server, &text(number, 300), json!({})).1);
+        let found: Vec<u64> = found.collect();
+        assert_eq!(found.iter().filter(|cached| **cached == 299).count(), 1, "{back} {found:?}");
+    }
+}
+
+#[test]
+fn an_erased_chat_is_gone_with_its_earlier_turns() {
+    for model in MODELS {
+        let folder = TempDir::new().unwrap();
+        let cache = FileFolder { path: folder.path().to_owned(), mib: 64 };
+        let config = ServeConfig { cache_disk: Some(cache), ..config() };
+        let server = start(model, config.clone());
+        let mut chat = text(1, 100);
+        let mut turns = Vec::new();
+        for turn in 0..4 {
+            turns.push(chat.clone());
+            let (said, _) = follow(&server, &chat, json!({"id_slot": 0}));
+            eventually("files are written", || !files(folder.path()).is_empty());
+            thread::sleep(Duration::from_millis(100)); // also the short last page
+            chat.extend(said);
+            chat.extend(text(turn, 30));
+        }
+        let beside = [&*turns[0], &text(9, 50)].concat();
+        follow(&server, &beside, json!({"id_slot": 1}));
+        let erased = ask(&server, "0", "erase", json!({}));
+        assert!(erased.json()["n_erased"].as_u64().unwrap() > 350, "{}", erased.body);
+        drop(server);
+        let server = start(model, config);
+        let cached = follow(&server, &turns[3], json!({})).1;
+        // The pages of the beginning that another text goes on from may stay.
+        assert!(cached <= 100, "{model}: {cached} of an erased text");
+        assert!(follow(&server, &beside, json!({})).1 > 0, "{model}: another text stays");
+    }
+}
+
+#[test]
+fn a_chat_that_was_brought_back_is_written_to_the_store_s_files() {
+    for model in MODELS {
+        let folder = TempDir::new().unwrap();
+        let slots = folder.path().join("slots");
+        let cache = FileFolder { path: folder.path().join("cache"), mib: 64 };
+        let both = ServeConfig { cache_disk: Some(cache), ..with_slots(&slots) };
+        let chat = text(1, 300);
+        let server = start(model, with_slots(&slots));
+        follow(&server, &chat, json!({"id_slot": 0}));
+        save(&server, "0", "chat");
+        drop(server);
+
+        let server = start(model, both.clone());
+        restore(&server, "0", "chat");
+        let (said, cached) = follow(&server, &chat, json!({}));
+        assert_eq!(cached, 299, "{model}");
+        fs::remove_file(slots.join("chat")).unwrap();
+        drop(server);
+
+        let server = start(model, both);
+        let next = [&*chat, &said].concat();
+        assert_eq!(follow(&server, &next, json!({})).1 as usize, next.len() - 1, "{model}");
+    }
+}
+
+/// Files close for others, and their texts are computed then.
+#[test]
+fn many_files_are_brought_back() {
+    let folder = TempDir::new().unwrap();
+    let server = TestServer::builtin(with_slots(folder.path()));
+    let texts: Vec<Vec<i64>> = (0..40).map(|number| text(number, 60)).collect();
+    for (number, text) in texts.iter().enumerate() {
+        follow(&server, text, json!({"id_slot": 0}));
+        save(&server, "0", &format!("{number}"));
+    }
+    drop(server);
+    let server = TestServer::builtin(with_slots(folder.path()));
+    restore(&server, "0", "39");
+    for _ in 0..50 {
+        restore(&server, "0", "20"); // takes one place
+    }
+    assert_eq!(follow(&server, &texts[39], json!({})).1, 59);
+    for number in 0..39 {
+        restore(&server, "0", &format!("{number}"));
+    }
+    for text in &texts {
+        let (said, cached) = follow(&server, text, json!({}));
+        assert!(cached == 0 || cached == 59, "{cached}");
+        assert_eq!(said, anew(&server, text));
+    }
+    assert_eq!(follow(&server, &texts[38], json!({})).1, 59);
+}
+
+#[test]
+fn a_drain_ends_what_waits_for_a_slot() {
+    let folder = TempDir::new().unwrap();
+    let server = TestServer::builtin(ServeConfig { parallel: 1, ..with_slots(folder.path()) });
+    let body = json!({"prompt": text(1, 300), "n_predict": 400, "ignore_eos": true}).to_string();
+    let mut clients = [server.connect(), server.connect()];
+    let [asks, saves] = &mut clients;
+    asks.send(post_bytes("/completion", &body).as_bytes());
+    eventually("it runs", || server.metrics.front.running.get() == 1);
+    saves.send(post_bytes("/slots/0?action=save", r#"{"filename": "a"}"#).as_bytes());
+    thread::sleep(Duration::from_millis(20));
+    drop(server);
+    assert_eq!(asks.response().status, 200);
+    let saved = saves.response();
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    assert!(folder.path().join("a").exists());
+}
+
+#[test]
+fn a_client_that_leaves_saves_nothing() {
+    let folder = TempDir::new().unwrap();
+    let server = TestServer::builtin(ServeConfig { parallel: 1, ..with_slots(folder.path()) });
+    let body = json!({"prompt": text(1, 300), "n_predict": 400, "ignore_eos": true}).to_string();
+    for _ in 0..100 {
+        let mut asks = server.connect();
+        asks.send(post_bytes("/completion", &body).as_bytes());
+        eventually("it runs", || server.metrics.front.running.get() == 1);
+        let mut saves = server.connect();
+        saves.send(post_bytes("/slots/0?action=save", r#"{"filename": "a"}"#).as_bytes());
+        thread::sleep(Duration::from_millis(2));
+        drop(saves);
+        drop(asks);
+        eventually("it ends", || server.metrics.front.running.get() == 0);
+    }
+    follow(&server, &text(1, 300), json!({}));
+    save(&server, "0", "b"); // no place is lost
+}
+
+#[test]
+fn one_cache_of_all_keys_has_one_folder() {
+    let folder = TempDir::new().unwrap();
+    let config = ServeConfig {
+        keys: ["alice", "bob"].map(key).into(),
+        share_cache: true,
+        ..with_slots(folder.path())
+    };
+    let server = TestServer::builtin(config);
+    let post = |secret: &str, path: &str, body: Value| {
+        let body = body.to_string();
+        let mut client = server.connect();
+        let length = body.len();
+        client.send(
+            format!(
+                "POST {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {secret}\r\n\
+                 Content-Length: {length}\r\n\r\n{body}"
+            )
+            .as_bytes(),
+        );
+        client.response()
+    };
+    post("alice", "/completion", json!({"prompt": text(1, 300), "n_predict": 4, "id_slot": 0}));
+    let saved = post("bob", "/slots/0?action=save", json!({"filename": "a"}));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    assert!(folder.path().join("a").exists());
+    assert_eq!(post("alice", "/slots/0?action=restore", json!({"filename": "a"})).status, 200);
+}
+
+#[test]
+fn slots_with_caches_of_their_own_are_not_chosen() {
+    let cache = CacheLayout { unified: false, ..config().cache };
+    let server = TestServer::builtin(ServeConfig { parallel: 2, cache, ..config() });
+    for slot in [0, 1, 7] {
+        assert_eq!(follow(&server, &text(slot, 30), json!({"id_slot": slot})).0.len(), 48);
+    }
 }

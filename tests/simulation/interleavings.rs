@@ -305,6 +305,8 @@ impl Simulation {
         }
         self.lane.step(&mut batch);
         assert!(batch.failed.is_empty() || self.failures, "no step lacks room");
+        let is_stored = batch.stores.iter().all(|store| store.is_made);
+        assert!(is_stored || self.failures, "the store counts on tokens that did not run");
         // As if rows took so long: the scheduler learns from it.
         let guesses: u32 = batch.rows.iter().map(|row| u32::from(row.guesses.made)).sum();
         batch.guess_us = self.random.within(0, 5) as u32 * guesses;
