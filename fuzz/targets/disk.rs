@@ -73,9 +73,9 @@ fn list(parts: &[u8]) {
             assert_eq!(bytes, file.len() as u64);
             for page in &found {
                 assert!(page.parent == last && page.tokens.len() <= PAGE_TOKENS);
-                assert_eq!(folder.read(page.file, None).expect("it is whole").1.len(), 3);
+                assert!(folder.read(page.file, None).is_some_and(|read| read.is_ok()));
                 for state in &page.states {
-                    assert!(folder.read(page.file, Some(*state)).is_ok());
+                    assert!(folder.read(page.file, Some(*state)).is_some_and(|read| read.is_ok()));
                 }
                 (pages, last) = (pages + 1, page.file);
             }

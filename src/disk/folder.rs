@@ -219,7 +219,7 @@ impl Folder {
                     tracing::debug!(name, %error, "a file of --cache-disk cannot be used");
                     self.unusable += 1;
                     if error.is_final() {
-                        self.remove(file, &states);
+                        let _ = self.remove(file, &states); // it is logged
                     }
                 }
             }
@@ -298,26 +298,35 @@ impl Folder {
         if is_meant { Ok((head, content)) } else { Err(ReadError::OtherText) }
     }
 
-    /// Removes the files of a page.
-    pub fn remove(&mut self, file: FileId, states: &[u32]) {
-        let states = states.iter().map(|state| name_of(file, Some(*state)));
-        for name in std::iter::once(name_of(file, None)).chain(states) {
-            self.remove_named(&name);
-        }
+    /// Removes the files of a page and of its states.
+    ///
+    /// # Errors
+    /// The first one of the system. The other files are removed.
+    pub fn remove(&mut self, file: FileId, states: &[u32]) -> io::Result<()> {
+        let page = self.remove_named(&name_of(file, None));
+        states.iter().fold(page, |before, state| {
+            let removed = self.remove_state(file, *state);
+            before.and(removed)
+        })
     }
 
     /// Removes the file of a state.
-    pub fn remove_state(&mut self, file: FileId, state: u32) {
-        self.remove_named(&name_of(file, Some(state)));
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub fn remove_state(&mut self, file: FileId, state: u32) -> io::Result<()> {
+        self.remove_named(&name_of(file, Some(state)))
     }
 
-    fn remove_named(&mut self, name: &str) {
+    fn remove_named(&mut self, name: &str) -> io::Result<()> {
         let path = self.path.join(name);
         let bytes = fs::metadata(&path).map_or(0, |facts| facts.len());
-        match fs::remove_file(&path).or_else(ignore_missing) {
+        let removed = fs::remove_file(&path).or_else(ignore_missing);
+        match &removed {
             Ok(()) => self.bytes = self.bytes.saturating_sub(bytes),
             Err(error) => tracing::warn!(name, %error, "a file of --cache-disk cannot be removed"),
         }
+        removed
     }
 }
 
@@ -422,8 +431,8 @@ mod tests {
         assert_eq!(folder.read(first.file, None).unwrap().1, [5; 100]);
         assert_eq!(folder.read(first.file, Some(2)).unwrap().1, [6; 100]);
         assert!(folder.read(FileId(9), None).is_err());
-        folder.remove(first.file, &[2]);
-        folder.remove(second.file, &[]);
+        folder.remove(first.file, &[2]).unwrap();
+        folder.remove(second.file, &[]).unwrap();
         assert_eq!(folder.bytes(), 0);
         assert!(folder.read(first.file, Some(2)).is_err());
     }
@@ -477,10 +486,10 @@ mod tests {
         let [_, _, third, fourth, fifth] = pages.map(|page| page.file);
         assert_eq!(found.len(), 3, "the heads of the others are not right");
         assert!([third, fourth, fifth].iter().all(|file| found.contains(file)));
-        folder.remove(fifth, &[]);
+        folder.remove(fifth, &[]).unwrap();
         let error = folder.read(third, None).unwrap_err();
         assert!(matches!(error, ReadError::Format(FormatError::CutOff)), "{error}");
-        folder.remove(third, &[]);
+        folder.remove(third, &[]).unwrap();
         assert_eq!(folder.read(fourth, None).unwrap().1, [5; 100]);
         let mut left: Vec<String> = fs::read_dir(&folder.path)
             .unwrap()

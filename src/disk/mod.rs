@@ -53,6 +53,8 @@ enum Undone {
     Read(#[from] ReadError),
     #[error("writing it failed: {0}")]
     Write(#[from] io::Error),
+    #[error("removing it failed: {0}")]
+    Remove(io::Error),
     /// The file of a slot.
     #[error(transparent)]
     Slot(#[from] SlotFileError),
@@ -90,7 +92,7 @@ impl DiskLane {
             Ok(_) => Outcome::Done,
             Err(Undone::Write(error)) if is_full(error) => Outcome::Full,
             Err(Undone::Slot(SlotFileError::NoRoom(_) | SlotFileError::TooMany)) => Outcome::Full,
-            Err(Undone::Write(_) | Undone::InUse) => Outcome::Refused,
+            Err(Undone::Write(_) | Undone::Remove(_) | Undone::InUse) => Outcome::Refused,
             Err(Undone::Slot(SlotFileError::Io(error))) if is_full(error) => Outcome::Full,
             Err(Undone::Slot(SlotFileError::Io(_))) => Outcome::Refused,
             Err(Undone::Slot(SlotFileError::Part(error)) | Undone::Read(error))
@@ -121,8 +123,13 @@ impl DiskLane {
                 self.read_state(place, position, (file, source))
             }
             FileJob::Remove { file, source } => {
-                self.remove((file, source), None);
-                task.states.drain(..).for_each(|state| self.remove((file, source), Some(state)));
+                let states = std::mem::take(&mut task.states);
+                let page = self.remove((file, source), None);
+                let removed = states.into_iter().fold(page, |before, state| {
+                    let removed = self.remove((file, source), Some(state));
+                    before.and(removed)
+                });
+                removed.map_err(Undone::Remove)?;
                 Ok(0)
             }
             FileJob::BeginSave => Ok(self.slots()?.begin(&task.path).map(|()| 0)?),
@@ -180,6 +187,7 @@ impl DiskLane {
                 }
             }
             Some(error) => {
+                task.reason = error.to_string();
                 metrics.failures.increment();
                 tracing::warn!(%error, job = ?task.job, "a file of the prefix store");
             }
@@ -187,15 +195,18 @@ impl DiskLane {
     }
 
     /// Removes a page's file or that of a state, or forgets what the file of a slot has of it.
-    fn remove(&mut self, (file, source): (FileId, Source), state: Option<u32>) {
+    fn remove(&mut self, (file, source): (FileId, Source), state: Option<u32>) -> io::Result<()> {
         match (source, &mut self.folder, &mut self.slots) {
             (Source::Slot, _, Some(slots)) => slots.forget(file, state),
-            (Source::Store, Some(folder), _) => match state {
-                None => folder.remove(file, &[]),
-                Some(state) => folder.remove_state(file, state),
-            },
+            (Source::Store, Some(folder), _) => {
+                return match state {
+                    None => folder.remove(file, &[]),
+                    Some(state) => folder.remove_state(file, state),
+                };
+            }
             _ => {}
         }
+        Ok(())
     }
 
     /// Reads a page or a state, and lets `put` take it.
@@ -208,7 +219,9 @@ impl DiskLane {
     ) -> Result<u64, Undone> {
         let (head, content) = match (source, folder, slots) {
             (Source::Store, Some(folder), _) => folder.read(file, state)?,
-            (Source::Slot, _, Some(slots)) => slots.read(file, state)?,
+            (Source::Slot, _, Some(slots)) => {
+                slots.read(file, state).ok_or(Undone::Gone)?? // its file was closed
+            }
             _ => return Err(Undone::Gone),
         };
         put(&head, content)?;
@@ -269,7 +282,7 @@ impl DiskLane {
             });
         drop(page);
         if read.as_ref().is_err_and(Undone::is_final) {
-            self.remove((file, source), None);
+            let _ = self.remove((file, source), None); // it is logged
         }
         read
     }
@@ -294,7 +307,7 @@ impl DiskLane {
         });
         drop(state);
         if read.as_ref().is_err_and(Undone::is_final) {
-            self.remove(file, Some(position.0));
+            let _ = self.remove(file, Some(position.0)); // it is logged
         }
         read
     }
@@ -316,7 +329,7 @@ impl Undone {
         match self {
             Self::Read(error) => error.is_final(),
             Self::Size => true,
-            Self::Write(_) | Self::Slot(_) | Self::Gone | Self::InUse => false,
+            Self::Write(_) | Self::Remove(_) | Self::Slot(_) | Self::Gone | Self::InUse => false,
         }
     }
 }

@@ -325,11 +325,12 @@ impl SlotFolder {
         Ok(true)
     }
 
-    /// Reads a page or a state from an open file.
-    ///
-    /// # Errors
-    /// If no open file has it, or it cannot be used.
-    pub fn read(&mut self, id: FileId, state: Option<u32>) -> Result<(Head, &[u8]), ReadError> {
+    /// Reads a page or a state from an open file. `None` if no open file has it.
+    pub fn read(
+        &mut self,
+        id: FileId,
+        state: Option<u32>,
+    ) -> Option<Result<(Head, &[u8]), ReadError>> {
         let listed = self.listed.iter().map(|listed| &listed.open);
         let found = self
             .open
@@ -337,14 +338,14 @@ impl SlotFolder {
             .chain(listed)
             .rev()
             .find_map(|open| Some((&open.file, *open.parts.get(&(id, state))?)));
-        let Some((file, (from, bytes))) = found else {
-            return Err(io::Error::from(ErrorKind::NotFound).into());
-        };
+        let (file, (from, bytes)) = found?;
         self.buffer.resize(usize::try_from(bytes).expect("it was compared with a limit"), 0);
-        file.read_exact_at(&mut self.buffer, from).map_err(cut_off)?;
-        let (head, content) = self.seals.read(&mut self.buffer)?;
-        let is_meant = head.file == id && head.state == state;
-        if is_meant { Ok((head, content)) } else { Err(ReadError::OtherText) }
+        let read = file.read_exact_at(&mut self.buffer, from).map_err(cut_off);
+        let read = read.and_then(|()| Ok(self.seals.read(&mut self.buffer)?));
+        Some(read.and_then(|(head, content)| {
+            let is_meant = head.file == id && head.state == state;
+            if is_meant { Ok((head, content)) } else { Err(ReadError::OtherText) }
+        }))
     }
 
     /// Forgets a page or a state. A file closes with its last one.
@@ -477,16 +478,16 @@ mod tests {
         let found = list(&mut folder, "x/y").unwrap();
         assert_eq!(found.len(), 2 * FILES_LISTED + 1);
         assert_eq!(found[9].states, [38, 40]);
-        assert_eq!(folder.read(parts[9].file, None).unwrap().1, [9; 50]);
-        assert_eq!(folder.read(middle, Some(40)).unwrap().1, [11; 50]);
-        assert!(folder.read(middle, Some(39)).is_err());
+        assert_eq!(folder.read(parts[9].file, None).unwrap().unwrap().1, [9; 50]);
+        assert_eq!(folder.read(middle, Some(40)).unwrap().unwrap().1, [11; 50]);
+        assert!(folder.read(middle, Some(39)).is_none());
         folder.forget(middle, Some(40));
-        assert!(folder.read(middle, Some(40)).is_err());
+        assert!(folder.read(middle, Some(40)).is_none());
         // A new file of this name takes nothing from what was listed, until the next one is saved.
         save(&mut folder, "x/y", &text(2, 1));
-        assert!(folder.read(middle, None).is_ok());
+        assert!(folder.read(middle, None).is_some());
         save(&mut folder, "x/z", &text(3, 1));
-        assert!(folder.read(middle, None).is_err());
+        assert!(folder.read(middle, None).is_none());
         let file = place.path().join("a/b/x/y").metadata().unwrap();
         assert_eq!(file.permissions().mode() & 0o777, 0o600);
     }
@@ -542,9 +543,9 @@ mod tests {
             list(&mut folder, &path).unwrap(); // takes no second place
         }
         assert_eq!(folder.open.len(), SLOT_FILES_OPEN);
-        assert!(folder.read(text(-1, 1)[0].file, None).is_ok());
-        assert!(folder.read(text(0, 1)[0].file, None).is_err());
-        assert!(folder.read(text(2 * SLOT_FILES_OPEN as i32 - 1, 1)[0].file, None).is_ok());
+        assert!(folder.read(text(-1, 1)[0].file, None).is_some());
+        assert!(folder.read(text(0, 1)[0].file, None).is_none());
+        assert!(folder.read(text(2 * SLOT_FILES_OPEN as i32 - 1, 1)[0].file, None).is_some());
     }
 
     #[test]
@@ -559,7 +560,7 @@ mod tests {
         fs::remove_file(place.path().join("b")).unwrap();
         save(&mut folder, "c", &text(2, 1));
         assert_eq!(folder.open.len(), 1);
-        assert!(folder.read(shared[2].file, None).is_ok());
+        assert!(folder.read(shared[2].file, None).is_some());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::ring::files::Outcome;
 use crate::ring::message::Batch;
 use crate::scheduler::tuning::REUSE_TOKENS_MIN;
 use crate::scheduler::{Phase, Refusal, SlotRefusal, SlotTask, SlotView};
-use crate::types::{KeyId, SlotId};
+use crate::types::{KeyId, SlotAction, SlotId};
 
 impl Engine {
     /// The state of each slot, as `key` may see it: for slots of other keys, only whether they are
@@ -164,14 +164,16 @@ impl Engine {
                 ApiError::busy("too many texts are being saved; try again soon", 1)
             }
             SlotRefusal::NoText => ApiError::invalid(format!(
-                "slot {slot} keeps no text of this key; a response's id_slot tells in which slot its \
-                 text is"
+                "slot {slot} keeps no text of this key; n_past in GET /slots tells which slots do"
             )),
             SlotRefusal::NoRoom { stored, tokens } => ApiError::invalid(format!(
                 "the text in slot {slot} has {tokens} tokens, and the prefix store has {stored} of them; \
                  a text is saved from there if it has {REUSE_TOKENS_MIN} tokens, and if --cache-ram \
                  leaves room for it"
             )),
+            SlotRefusal::File(_, reason) if task.action == SlotAction::Erase => ApiError::internal(
+                format!("files of the text in slot {slot} are still there: {reason}"),
+            ),
             SlotRefusal::File(Outcome::Gone, reason) => {
                 ApiError::no_such(format!("{name:?} cannot be used: {reason}"))
             }

@@ -290,7 +290,9 @@ pub(super) fn next_task(books: &mut Books, now: Micros) -> Option<FileTask> {
         }
         task = next_write(books)?;
     }
-    books.disk.as_mut()?.jobs += 1;
+    let disk = books.disk.as_mut()?;
+    disk.jobs += 1;
+    disk.removals += usize::from(matches!(task.job, FileJob::Remove { .. }));
     Some(task)
 }
 
@@ -377,7 +379,7 @@ fn next_write(books: &mut Books) -> Option<FileTask> {
 
 /// Takes a job that came back from the disk lane.
 pub(super) fn done(books: &mut Books, task: FileTask, now: Micros) {
-    let Books { disk, store, cells, waiting, sequences, .. } = &mut *books;
+    let Books { disk, store, cells, waiting, sequences, slot_tasks, .. } = &mut *books;
     let disk = disk.as_mut().expect("jobs come from there");
     disk.jobs -= 1;
     match task.job {
@@ -435,6 +437,12 @@ pub(super) fn done(books: &mut Books, task: FileTask, now: Micros) {
                 if let Some(fetch) = &mut sequences.get_mut(*id).fetch {
                     fetch.state = fetch.state.filter(|state| *state != place);
                 }
+            }
+        }
+        FileJob::Remove { .. } => {
+            disk.removals -= 1;
+            if !is_done {
+                slot_tasks.erase_failed(task.outcome, &task.reason);
             }
         }
         _ => {}

@@ -27,8 +27,9 @@ pub(super) struct Disk {
     /// Pages that may lack a file, or files of their states. Each is there once.
     unwritten: VecDeque<PageId>,
     is_unwritten: Box<[bool]>, // [pages]
-    /// Jobs that the lane has.
+    /// Jobs that the lane has, and those of them that remove files.
     pub jobs: usize,
+    pub removals: usize,
     /// After a failed write, the time until which nothing is written.
     pub paused_until: Micros,
     /// The seconds to read a byte, an average. 0 if nothing was read yet.
@@ -90,6 +91,7 @@ impl Disk {
             unwritten: VecDeque::with_capacity(pages),
             is_unwritten: vec![false; pages].into(),
             jobs: 0,
+            removals: 0,
             paused_until: Micros(0),
             read_s: 0.0,
         }
@@ -135,6 +137,11 @@ impl Disk {
         let lost = lost.or_else(|| Some((self.saved.next_lost()?, Source::Slot)));
         let ((file, states), source) = lost?;
         Some(FileTask { job: FileJob::Remove { file, source }, states, ..FileTask::default() })
+    }
+
+    /// Whether files are still to be removed.
+    pub fn is_removing(&self) -> bool {
+        self.removals > 0 || self.files.has_lost() || self.saved.has_lost()
     }
 
     /// Notes that a page may lack files.

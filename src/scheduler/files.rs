@@ -298,6 +298,11 @@ impl Files {
         self.lost.pop()
     }
 
+    /// Whether there is such a page.
+    pub fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
     /// Notes that a text is used, so that its pages stay.
     pub fn touch(&mut self, file: FileId) {
         if let Some(known) = self.known.get_mut(&file) {

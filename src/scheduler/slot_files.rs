@@ -23,7 +23,7 @@ pub(super) fn ask(books: &mut Books, task: SlotTask) {
     if tasks.waiting.len() >= SLOT_TASKS_MAX {
         tasks.end(task, Err(SlotRefusal::Busy));
     } else {
-        tasks.waiting.push_back(Waiting { task, text: None });
+        tasks.waiting.push_back(Waiting { task, text: None, failed: None });
     }
 }
 
@@ -160,7 +160,7 @@ fn save(books: &mut Books, mut waiting: Waiting) -> Option<Waiting> {
 }
 
 /// Removes a text and its beginnings from free slots, from the prefix store and from files. Pages
-/// that belong to other texts, too, stay. Returns the task while jobs use some of them.
+/// that belong to other texts, too, stay. Returns the task until the files are removed.
 fn erase(books: &mut Books, mut waiting: Waiting) -> Option<Waiting> {
     waiting.text = waiting.text.or_else(|| own_text(books, &waiting.task));
     let Some((scope, text)) = &waiting.text else {
@@ -173,12 +173,13 @@ fn erase(books: &mut Books, mut waiting: Waiting) -> Option<Waiting> {
         for files in [&mut disk.files, &mut disk.saved] {
             is_gone &= files.erase(*scope, text, books.store.page_tokens());
         }
+        is_gone &= !disk.is_removing();
     }
     if !is_gone {
         return Some(waiting);
     }
-    let tokens = text.len();
-    books.slot_tasks.end(waiting.task, Ok((tokens, 0)));
+    let done = waiting.failed.map_or(Ok((text.len(), 0)), Err);
+    books.slot_tasks.end(waiting.task, done);
     None
 }
 

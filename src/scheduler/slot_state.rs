@@ -70,6 +70,8 @@ pub(super) struct Waiting {
     pub task: SlotTask,
     /// The text to save or to erase, as soon as the slot was free.
     pub text: Option<(CacheScope, Vec<TokenId>)>,
+    /// Why some of the text is not erased.
+    pub failed: Option<SlotRefusal>,
 }
 
 /// A text that is being saved.
@@ -110,6 +112,16 @@ impl SlotTasks {
     /// The outcomes since the last call.
     pub fn take_outcomes(&mut self) -> Vec<SlotOutcome> {
         std::mem::take(&mut self.outcomes)
+    }
+
+    /// Notes that a file was not removed. It may be of any text that is being erased.
+    pub fn erase_failed(&mut self, outcome: Outcome, reason: &str) {
+        let erased = |waiting: &&mut Waiting| {
+            waiting.task.action == SlotAction::Erase && waiting.text.is_some()
+        };
+        for waiting in self.waiting.iter_mut().filter(erased) {
+            waiting.failed = Some(SlotRefusal::File(outcome, reason.to_owned()));
+        }
     }
 
     /// Notes the outcome of a task.

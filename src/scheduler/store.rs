@@ -549,7 +549,8 @@ mod tests {
         let beside = [&text(0, 4)[..], &[50]].concat();
         keep(&mut store, &beside, 3);
         assert!(!store.erase(SCOPE, &text(0, 10), &mut none), "a page is in use");
-        store.unpin(&store.find(SCOPE, &text(0, 6)).pages[..1].to_vec());
+        let first = store.find(SCOPE, &text(0, 6)).pages[0];
+        store.unpin(&[first]);
         let short = (0..20).map(PageId).find(|page| {
             store.pages[page.index()].as_ref().is_some_and(|page| page.tokens.len() == 2)
         });

@@ -109,6 +109,13 @@ fn an_erased_text_is_gone_from_everywhere() {
         assert_eq!(erase("0"), json!({"id_slot": 0, "n_erased": 0}), "{model}");
         assert_eq!(follow(&server, &text(1, 300), json!({"id_slot": 2})).1, 0, "{model}");
         assert_eq!(erase("2")["n_erased"], 347);
+        follow(&server, &text(3, 300), json!({"id_slot": 3}));
+        eventually("it is written", || server.metrics.disk.written.get() > 0);
+        erase("3");
+        let left = files(&folder.path().join("cache")).len();
+        assert_eq!(erase("1")["n_erased"], 347);
+        assert!(left > 0 && files(&folder.path().join("cache")).is_empty(), "when it answers");
+        follow(&server, &text(2, 300), json!({"id_slot": 1}));
         drop(server);
         let server = start(model, config);
         assert_eq!(follow(&server, &text(1, 300), json!({})).1, 0, "{model}");
