@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::api::OPENAPI;
 use crate::api::json::ASKED;
-use crate::api::{OPENAPI, route};
+use crate::api::llama::slots;
+use crate::api::route::{self, Action};
 use crate::http::head::Method;
 
 /// Described fields that have no effect here. Clients send them.
@@ -111,8 +113,12 @@ fn asked(path: &str, bodies: &[Value]) -> Names {
     ASKED.take();
     let route = route::find(Method::Post, path).unwrap();
     for body in bodies {
-        let read = route.action.read_body().expect("it has a body");
-        if let Err(error) = read(&mut body.to_string().into_bytes()) {
+        let mut bytes = body.to_string().into_bytes();
+        let read = match route.action {
+            Action::Slot => slots::read_file(&mut bytes).map(drop),
+            action => action.read_body().expect("it has a body")(&mut bytes).map(drop),
+        };
+        if let Err(error) = read {
             panic!("{path}: {error:?}: {body}");
         }
     }
@@ -157,6 +163,7 @@ fn bodies(path: &str) -> Vec<Value> {
                 "tool_choice": choice,
             }))
         }
+        "/slots/{id_slot}" => vec![json!({"filename": "a"})],
         "/v1/messages" | "/v1/messages/count_tokens" => {
             let blocks = [
                 json!({"type": "text", "text": "a"}),
