@@ -51,8 +51,8 @@ def openai_client(server, **options):
 
 
 @pytest.fixture(scope="session")
-def banner():
-    with running() as text:
+def banner(tmp_path_factory):
+    with running(f"--slot-save-path={tmp_path_factory.mktemp('slots')}") as text:
         yield text
 
 
