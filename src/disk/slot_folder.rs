@@ -29,10 +29,12 @@ const UNFINISHED: &str = ".unfinished-";
 /// Longer than any server takes to add a page to a file.
 const UNFINISHED_TIME: Duration = Duration::from_secs(3600);
 
-/// The disk gets what was written each time that it is this much, so that no job takes long.
+/// A file is synced after each of these bytes. If it were synced once at its end, reads of other
+/// clients would wait for all of it.
 const SYNC_BYTES: u64 = 32 * MIB;
 
-/// The hexadecimal digits of a tenant, which are the name of its folder.
+/// The name of a tenant's folder is its number in this many hexadecimal digits: see
+/// `server::connection::slots`.
 const TENANT_DIGITS: usize = 32;
 
 /// See the module's description.
@@ -483,7 +485,7 @@ mod tests {
         assert!(folder.read(middle, Some(39)).is_none());
         folder.forget(middle, Some(40));
         assert!(folder.read(middle, Some(40)).is_none());
-        // A new file of this name takes nothing from what was listed, until the next one is saved.
+        // The file of this name is replaced. The old one stays open until another file is saved.
         save(&mut folder, "x/y", &text(2, 1));
         assert!(folder.read(middle, None).is_some());
         save(&mut folder, "x/z", &text(3, 1));

@@ -48,6 +48,14 @@ struct Known {
     jobs: u32,
 }
 
+impl Known {
+    /// A page whose files are there, and were not used yet.
+    fn written(parent: FileId, tokens: Box<[TokenId]>, states: Vec<u32>, bytes: u64) -> Self {
+        let (unwritten, is_written, is_used, jobs) = (Vec::new(), true, false, 0);
+        Self { parent, tokens, states, unwritten, is_written, bytes, is_used, jobs }
+    }
+}
+
 /// A page that continues a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Next {
@@ -128,16 +136,7 @@ impl Files {
             self.lost.push((file, states));
             return;
         }
-        let known = Known {
-            parent,
-            tokens,
-            states,
-            unwritten: Vec::new(),
-            is_written: true,
-            bytes,
-            is_used: false,
-            jobs: 0,
-        };
+        let known = Known::written(parent, tokens, states, bytes);
         self.insert(file, known);
         self.order.push_front(file);
     }
@@ -157,16 +156,7 @@ impl Files {
             let states = self.remove(oldest);
             self.lost.push((oldest, states));
         }
-        let known = Known {
-            parent,
-            tokens,
-            states,
-            unwritten: Vec::new(),
-            is_written: true,
-            bytes: 0,
-            is_used: true,
-            jobs: 0,
-        };
+        let known = Known { is_used: true, ..Known::written(parent, tokens, states, 0) };
         self.insert(file, known);
         self.order.push_back(file);
     }

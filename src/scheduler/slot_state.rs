@@ -52,7 +52,7 @@ pub enum SlotRefusal {
     File(Outcome, String),
 }
 
-/// The tasks, and what has been done for them.
+/// The tasks that wait, those that run, and the outcomes of those that ended.
 #[derive(Default)]
 pub(super) struct SlotTasks {
     pub waiting: VecDeque<Waiting>, // at most SLOT_TASKS_MAX
@@ -68,7 +68,8 @@ pub(super) struct SlotTasks {
 /// A task that waits.
 pub(super) struct Waiting {
     pub task: SlotTask,
-    /// The text to save or to erase, as soon as the slot was free.
+    /// The text to save or to erase, as soon as the slot was free. Of the tasks of a key with one slot,
+    /// only the first has one, so all of them together are not longer than the KV cache.
     pub text: Option<(CacheScope, Vec<TokenId>)>,
     /// Why some of the text is not erased.
     pub failed: Option<SlotRefusal>,

@@ -73,13 +73,13 @@ fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// Writes the answer: what was done with how many tokens, with the bytes of the file and the
-/// milliseconds that it took.
+/// Writes the answer to a task that is done. `done` is the number of tokens and the bytes of the file.
+/// It took `ms` milliseconds.
 pub fn push_done(
     out: &mut Vec<u8>,
     (slot, action): (SlotId, SlotAction),
     filename: &str,
-    (tokens, bytes): (usize, u64),
+    done: (usize, u64),
     ms: f64,
 ) {
     #[derive(Serialize)]
@@ -111,7 +111,7 @@ pub fn push_done(
         id_slot: u16,
         n_erased: usize,
     }
-    let (id_slot, ms) = (slot.0, rounded(ms));
+    let (id_slot, (tokens, bytes), ms) = (slot.0, done, rounded(ms));
     match action {
         SlotAction::Save => {
             let timings = SaveTimings { save_ms: ms };
