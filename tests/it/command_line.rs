@@ -219,7 +219,7 @@ fn impossible_values_say_what_would_be_right() {
 
 #[test]
 fn too_small_a_memlock_limit_is_one_clear_line() {
-    let mut command = corelane(&["serve", "--port", "0"]);
+    let mut command = corelane(&["serve", "--port", "0", "--ops-addr", "none"]);
     let limit = || {
         use rustix::process::{Resource, Rlimit, setrlimit};
         let limit = Rlimit { current: Some(64 * 1024), maximum: Some(64 * 1024) };
@@ -235,7 +235,7 @@ fn too_small_a_memlock_limit_is_one_clear_line() {
 #[test]
 fn no_io_uring_is_one_clear_line() {
     for (errno, part) in [(1, "io_uring is forbidden"), (38, "this kernel has no io_uring")] {
-        let mut command = corelane(&["serve", "--port", "0"]);
+        let mut command = corelane(&["serve", "--port", "0", "--ops-addr", "none"]);
         // SAFETY: the closure makes two system calls and does not allocate.
         unsafe { command.pre_exec(move || forbid_io_uring(errno)) };
         let line = line_of_failure(&command.output().unwrap(), &["io_uring"]);

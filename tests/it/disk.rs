@@ -242,7 +242,7 @@ fn command(folder: &TempDir, shell: &str) -> Command {
     let mut command = Command::new("sh");
     let program = env!("CARGO_BIN_EXE_corelane");
     let serve = "exec \"$0\" serve -m \"$1\" --cache-disk \"$2\" --cache-disk-size 64 -np 1 -c 2048 \
-                 --metrics --port 0 --log warn";
+                 --metrics --port 0 --ops-addr none --log warn";
     command
         .args(["-c", &format!("{shell} {serve}"), program])
         .arg(hybrid(SHAPES[0]))
