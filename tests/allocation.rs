@@ -69,6 +69,7 @@ fn a_thousand_steady_steps_of_the_decode_lane_allocate_nothing() {
         decode_cores: config().placement.decode_cores,
         state_bytes: 0,
         rollback: 0,
+        window: 0,
         stores_pages: false,
         cache: corelane::types::CacheLayout::default(),
         attention: loaded.kernels,

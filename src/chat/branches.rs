@@ -1,6 +1,6 @@
 //! The places in a prompt where later prompts will probably part from it.
 //!
-//! A recurrent model goes on only from states that were saved, so the places must be known
+//! A model with states goes on only from states that were saved, so the places must be known
 //! beforehand. They are found by rendering other conversations: templates treat messages by their
 //! place, and only the text in common counts.
 

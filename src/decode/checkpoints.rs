@@ -3,7 +3,7 @@
 use crate::memory::{Block, Kept, StateNote};
 use crate::types::{CheckpointId, Position};
 
-/// A saved recurrent state.
+/// A saved state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Checkpoint {
     pub id: CheckpointId,

@@ -1,4 +1,4 @@
-//! Copies what a slot holds: recurrent states to places for them and back, and cells to pages of the
+//! Copies what a slot holds: states to places for them and back, and cells to pages of the
 //! prefix store and back.
 
 use super::DecodeLane;
@@ -86,7 +86,7 @@ impl<B: Backend> DecodeLane<B> {
         is_done
     }
 
-    /// Saves the recurrent states that stand where the batch wants them. The states of the others
+    /// Saves the states that stand where the batch wants them. The states of the others
     /// come behind the rows of the step.
     pub(super) fn save(&mut self, batch: &mut Batch) {
         if batch.saves.is_empty() {
@@ -125,7 +125,7 @@ impl<B: Backend> DecodeLane<B> {
         }
     }
 
-    /// Removes the tokens of a slot from `to` on. If its recurrent state cannot go back so far, the slot
+    /// Removes the tokens of a slot from `to` on. If its state cannot go back so far, the slot
     /// goes back to its last saved one, and loses all tokens if there is none. Returns the tokens left.
     pub(super) fn go_back(&mut self, slot: SlotId, to: Position) -> Position {
         let place = &mut self.slots[slot.index()];

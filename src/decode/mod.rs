@@ -130,7 +130,7 @@ impl<B: Backend> DecodeLane<B> {
         self
     }
 
-    /// Lets the lane save recurrent states, and copy cells into pages.
+    /// Lets the lane save states, and copy cells into pages.
     #[must_use]
     pub fn with_kept(self, kept: Arc<Kept>) -> Self {
         Self { kept, ..self }

@@ -19,7 +19,7 @@ pub(super) struct Slot {
     pub next: Position,
     /// `next` plus the rows of the step that is being prepared.
     pub planned: Position,
-    /// The last saved recurrent state that belongs to its tokens.
+    /// The last saved state that belongs to its tokens.
     pub checkpoint: Option<Checkpoint>,
     /// A step has run some of the holder's rows.
     pub has_run: bool,

@@ -1,4 +1,4 @@
-//! The format of the prefix store's files: one page, or one recurrent state.
+//! The format of the prefix store's files: one page, or one state.
 //!
 //! | bytes | content |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The disk lane: keeps the prefix store's pages and recurrent states in files, so that they are
+//! The disk lane: keeps the prefix store's pages and states in files, so that they are
 //! there after a restart, and so that there can be more of them than memory holds.
 //!
 //! The scheduler knows which files there are, and gives the jobs ([`FileTask`]). The lane reads and

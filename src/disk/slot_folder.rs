@@ -1,6 +1,6 @@
 //! The folder of the slots' files: texts that clients save by name, and bring back.
 //!
-//! The file of a slot has the pages of its text and the recurrent states behind them, each as in a
+//! The file of a slot has the pages of its text and the states behind them, each as in a
 //! file of its own ([`super::format`]). It is written under another name, and gets its own when it is
 //! complete. A file that a client brought back stays open, and its pages are read when a request
 //! needs them.

@@ -67,6 +67,10 @@ pub struct EngineArgs {
     /// and prompts beside streams need a second pass over the weights (also -no-kvu)
     #[arg(long, help_heading = "KV cache")]
     no_kv_unified: bool,
+    /// Keep the keys and values of all tokens also in layers with a sliding window, which takes more
+    /// memory. Such a model then has no prefix store
+    #[arg(long, help_heading = "KV cache")]
+    swa_full: bool,
     /// Compute threads, at most one per decode core [default: the fastest number, by measurement]
     #[arg(short, long, value_name = "N", help_heading = "Lanes")]
     pub threads: Option<usize>,
@@ -153,6 +157,7 @@ impl EngineArgs {
                 keys: self.cache_type_k,
                 values: self.cache_type_v,
                 flash_attention: self.flash_attn,
+                swa_full: self.swa_full,
             },
             poll: self.poll,
             ..ServeConfig::default()

@@ -16,7 +16,7 @@ const SMALL_TOKENS: u64 = 2048;
 /// Tokens that a coding agent needs at least. The first request of Claude Code has about 19,000.
 const AGENT_TOKENS: u64 = 32 * 1024;
 
-/// Most saved recurrent states for each slot, without `--ctx-checkpoints`.
+/// Most saved states for each slot, without `--ctx-checkpoints`.
 const CHECKPOINTS_OF_SLOT: usize = 32;
 
 /// The part of memory that they may take, without `--ctx-checkpoints`.
@@ -32,8 +32,8 @@ const ROLLBACK_MAX: usize = 3;
 /// Fewest tokens of a long prompt between two saved states.
 const CHECKPOINT_TOKENS: usize = 512;
 
-/// Chooses the number of places for saved recurrent states, each of `state_bytes`; 0 bytes mean
-/// that the model has no such state.
+/// Chooses the number of places for saved states, each of `state_bytes`; 0 bytes mean that the
+/// model has no states.
 pub(super) fn choose_checkpoints(
     config: &ServeConfig,
     state_bytes: usize,
@@ -46,6 +46,14 @@ pub(super) fn choose_checkpoints(
     let default = (CHECKPOINTS_OF_SLOT * config.parallel).min(fit);
     let wanted = config.ctx_checkpoints.map(|number| number * config.parallel);
     wanted.unwrap_or(default).min(CHECKPOINTS_MAX)
+}
+
+/// What a model tells of its cache, if some layers keep only the cells of a sliding window.
+pub(super) fn kept_info(info: &ModelInfo, footprint: Footprint) -> ModelInfo {
+    let Footprint { cell, window_cell, .. } = footprint;
+    let part = cell as f64 / (cell + window_cell).max(1) as f64;
+    let kv_bytes = info.kv_bytes_per_token as f64 * if window_cell > 0 { part } else { 1.0 };
+    ModelInfo { kv_bytes_per_token: kv_bytes as u64, ..info.clone() }
 }
 
 /// Chooses by how many tokens a recurrent state can go back, which bounds the guesses of a step.

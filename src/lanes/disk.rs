@@ -52,10 +52,10 @@ pub(super) fn open_folders(
     let named = [("--cache-disk", cache_disk), ("--slot-save-path", slot_save)];
     let named = named.into_iter().find_map(|(flag, folder)| Some((flag, folder.as_ref()?)));
     let Some((flag, folder)) = named else { return Ok(None) };
-    if info.is_recurrent && kept.states == 0 {
+    if kept.state_bytes > 0 && kept.states == 0 {
         return Err(format!(
-            "{flag} {}: a recurrent model goes on behind a saved state, and this server saves none; it \
-             needs --ctx-checkpoints above 0, and memory for some",
+            "{flag} {}: a model with recurrent layers or a sliding window goes on behind a saved state, \
+             and this server saves none; it needs --ctx-checkpoints above 0, and memory for some",
             folder.path.display(),
         ));
     }
@@ -63,7 +63,7 @@ pub(super) fn open_folders(
         return Err(format!(
             "{flag} {}: files are read into the prefix store in memory, and this server has none; it \
              needs --cache-ram above 0, --flash-attn other than off, no --no-kv-unified and no \
-             --no-cache-prompt, and a model without sliding windows",
+             --no-cache-prompt, and for a model with a sliding window no --swa-full",
             folder.path.display(),
         ));
     }
@@ -96,7 +96,7 @@ pub(super) fn open_folders(
         if sizes.bytes_max < least {
             return Err(format!(
                 "--cache-disk-size is {}; a page of this model takes {:.1} MiB in a file and a \
-                 recurrent state {:.1} MiB, so it must be at least {}",
+                 state {:.1} MiB, so it must be at least {}",
                 folder.mib,
                 sizes.page_bytes as f64 / MIB as f64,
                 if kept.states > 0 { sizes.state_bytes as f64 / MIB as f64 } else { 0.0 },

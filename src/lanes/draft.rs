@@ -43,6 +43,7 @@ impl NewDraft {
         let mut context = context.clone();
         context.cache.unified = true;
         (context.state_bytes, context.rollback, context.stores_pages) = (0, 0, false);
+        context.window = 0;
         Self {
             model: draft.model.clone(),
             n_vocab: served.info.n_vocab,

@@ -28,7 +28,7 @@ impl Server {
         let context_tokens = self.config.context_tokens.unwrap_or(64 * 1024);
         let sequence_tokens = context_tokens.min(info.context_trained);
         let FakeOptions { is_recurrent, rollback, .. } = options;
-        let states = is_recurrent.then_some(States { checkpoints: 0, interval: 512 });
+        let states = is_recurrent.then_some(States { checkpoints: 0, interval: 512, is_recurrent });
         let (pages, kept) = (Pages::default(), KeptSizes::default());
         let rollback = rollback as u32; // a few
         let sizes = Sizes { context_tokens, sequence_tokens, states, rollback, pages, kept };

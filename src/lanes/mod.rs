@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use rtrb::{Producer, RingBuffer};
 
-use self::context::{checkpoint_interval, choose_checkpoints, spare_bytes, trained};
+use self::context::{checkpoint_interval, choose_checkpoints, kept_info, spare_bytes, trained};
 pub use self::context::{choose_context, choose_rollback};
 use self::decode::Models;
 pub use self::decode::start_decode;
@@ -167,6 +167,7 @@ impl Server {
         let footprint = self.footprint(loaded)?;
         // What cannot be saved cannot be shared.
         self.config.cache.unified &= !is_recurrent || footprint.state > 0;
+        let info = kept_info(&loaded.info, footprint);
         let draft = load_draft(&self.config, loaded, footprint.goes_back, self.control.clone())?;
         let available = memory::available_bytes();
         let checkpoints = choose_checkpoints(&self.config, footprint.state, available);
@@ -175,7 +176,7 @@ impl Server {
         let states_bytes = ((running + checkpoints) * footprint.state) as u64;
         let context_tokens = choose_context(
             &self.config,
-            &loaded.info,
+            &info,
             draft.as_ref().map(|draft| &draft.info),
             requests + states_bytes,
             available,
@@ -183,7 +184,7 @@ impl Server {
         let abort = self.control.abort.clone();
         let spare = spare_bytes(
             &self.config,
-            &loaded.info,
+            &info,
             draft.as_ref().map(|draft| &draft.info),
             requests + states_bytes,
             available,
@@ -193,12 +194,13 @@ impl Server {
         let context = ContextConfig {
             state_bytes: footprint.state,
             rollback,
+            window: footprint.window as u32, // llama.cpp's number
             stores_pages: pages.count > 0,
             ..context_config(&self.config, loaded, context_tokens, abort)
         };
-        let states = is_recurrent.then(|| {
+        let states = (is_recurrent || footprint.window > 0).then(|| {
             let interval = checkpoint_interval(footprint);
-            States { checkpoints, interval }
+            States { checkpoints, interval, is_recurrent }
         });
         let trained = trained(&loaded.info) as u32; // at most SEQUENCE_TOKENS_MAX
         let sequence_tokens = cells_of_one(&self.config, context_tokens).min(trained);
@@ -227,7 +229,8 @@ impl Server {
         let info = &loaded.info;
         let generates = !info.sees_ahead && self.config.pooling.or(info.pooling).is_none();
         let stores = stores_prefixes(&self.config) && generates;
-        let is_needed = stores || info.is_recurrent;
+        // With a sliding window, the size of the cache follows from it.
+        let is_needed = stores || info.is_recurrent || (generates && info.window > 0);
         if !is_needed {
             return Ok(Footprint::default());
         }
@@ -294,7 +297,7 @@ impl Server {
         let chat = chat.map(|chat| {
             chat.with_fenced_calls(config.fenced_calls)
                 .with_reasoning_budget(config.reasoning_budget)
-                .with_branches(info.is_recurrent)
+                .with_branches(states.is_some())
         });
         let model = Arc::new(ServedModel {
             vocab,

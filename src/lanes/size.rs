@@ -51,6 +51,7 @@ pub fn context_config(
         cache: config.cache,
         state_bytes: 0,
         rollback: 0,
+        window: 0,
         stores_pages: false,
         attention: loaded.kernels.filter(|_| !theirs),
         abort,
@@ -76,6 +77,7 @@ pub(super) fn embed_config(context: &ContextConfig, tokens: u32) -> ContextConfi
         ubatch_rows: rows,
         state_bytes: 0,
         rollback: 0,
+        window: 0,
         stores_pages: false,
         ..context.clone()
     }

@@ -41,7 +41,7 @@ pub struct KeptSizes {
     pub page_tokens: usize,
     /// Most bytes of a page's cells.
     pub page_bytes: usize,
-    /// Places for recurrent states.
+    /// Places for states.
     pub states: usize,
     /// The bytes of a state.
     pub state_bytes: usize,

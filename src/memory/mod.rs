@@ -1,5 +1,5 @@
 //! Memory: the memory available ([`available_bytes`]), the prefix store's pages and the saved
-//! recurrent states ([`Kept`]), and a counting allocator, with which tests show that steps allocate
+//! states ([`Kept`]), and a counting allocator, with which tests show that steps allocate
 //! nothing.
 //!
 //! The binary and the allocation tests install [`CountingAllocator`] as the global allocator. Each

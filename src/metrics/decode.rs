@@ -23,7 +23,7 @@ pub struct DecodeMetrics {
     pub sample_us: Histogram<{ SAMPLE_US.len() }>,
     /// Time to copy pages into the prefix store or back, in microseconds per step that does so.
     pub page_us: Histogram<{ STEP_US.len() }>,
-    /// Time to save recurrent states, in microseconds per step that saves any.
+    /// Time to save states, in microseconds per step that saves any.
     pub checkpoint_us: Histogram<{ STEP_US.len() }>,
     /// Rows of a step that continue a text.
     pub decode_rows: Histogram<{ ROWS.len() }>,

@@ -60,9 +60,9 @@ pub struct FrontMetrics {
     pub fetched_tokens: Counter,
     /// Pages of the prefix store in use.
     pub store_pages: Gauge,
-    /// Saved recurrent states.
+    /// Saved states.
     pub checkpoints: Gauge,
-    /// Sequences that started from a saved recurrent state.
+    /// Sequences that started from a saved state.
     pub checkpoint_starts: Counter,
     /// Sequences that lost their slot and went back to the queue.
     pub preemptions: Counter,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 
-use super::llama::{ContextConfig, RowArrays, corelane_decode, new_context, new_threads, raw};
+use super::llama::{ContextConfig, corelane_decode, new_context, new_threads, raw};
+use super::rows::RowArrays;
 use super::threads::ComputeThreads;
 use super::{DecodeRow, StepError};
 use crate::kernels::{InstructionSet, ggml};
@@ -230,6 +231,7 @@ mod tests {
             poll: 0,
             state_bytes: 0,
             rollback: 0,
+            window: 0,
             stores_pages: false,
             cache: CacheLayout::default(),
             attention: None,

@@ -34,6 +34,8 @@ pub struct FakeOptions {
     pub is_recurrent: bool,
     /// Most tokens by which that state can go back, behind a step with rows of its slot alone.
     pub rollback: usize,
+    /// It has a sliding window. Its state can go back over the rows of the last step.
+    pub has_window: bool,
     /// One step in this many hangs until it is aborted; 0 means never.
     pub hang_one_in: u64,
     /// The number of further hangs right after each such step.
@@ -45,6 +47,13 @@ pub struct FakeOptions {
     /// Phrases that it writes, each from start to end, one after another; none is empty. `None`
     /// writes printable ASCII.
     pub phrases: Option<&'static [&'static [u8]]>,
+}
+
+impl FakeOptions {
+    /// Whether a slot has a state beside its cells.
+    pub fn has_state(&self) -> bool {
+        self.is_recurrent || self.has_window
+    }
 }
 
 /// The state of a sequence.
@@ -104,7 +113,7 @@ pub struct FakeModel {
     cells: u64,
     context_tokens: usize,
     slots: Box<[Vec<Tail>]>, // [slots][tokens]: the state after each token
-    /// The recurrent state of each slot, and the number of tokens before it.
+    /// The state of each slot, and the number of tokens before it.
     states: Box<[(usize, Tail)]>, // [slots]
     /// Tokens by which the state of each slot can go back now.
     undo: Box<[usize]>, // [slots]
@@ -203,7 +212,7 @@ impl Backend for FakeModel {
         for (index, row) in rows[..stored].iter().enumerate() {
             let slot = &mut self.slots[row.slot.index()];
             assert_eq!(row.position.index(), slot.len(), "positions of a slot are consecutive");
-            let before = if self.options.is_recurrent {
+            let before = if self.options.has_state() {
                 let (tokens, state) = self.states[row.slot.index()];
                 assert_eq!(tokens, slot.len(), "the state stands behind all tokens of the slot");
                 state
@@ -224,7 +233,9 @@ impl Backend for FakeModel {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        if let Some(DecodeRow { slot, .. }) = rows.first()
+        if self.options.has_window {
+            rows.iter().for_each(|row| self.undo[row.slot.index()] += 1);
+        } else if let Some(DecodeRow { slot, .. }) = rows.first()
             && rows.iter().all(|row| row.slot == *slot)
         {
             self.undo[slot.index()] = (rows.len() - 1).min(self.options.rollback);
@@ -237,10 +248,12 @@ impl Backend for FakeModel {
         &mut self.logits[row * N_VOCAB..][..N_VOCAB]
     }
 
-    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) {
+    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position, with_state: bool) -> bool {
         assert!(self.slots[to.index()].is_empty(), "a copy goes into an empty slot");
         self.slots[to.index()] = self.slots[from.index()][..tokens.index()].to_vec();
-        self.states[to.index()] = self.states[from.index()];
+        self.states[to.index()] =
+            if with_state { self.states[from.index()] } else { Default::default() };
+        true
     }
 
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool {
@@ -250,7 +263,7 @@ impl Backend for FakeModel {
         assert!(from.index() <= tokens.len(), "what is not there cannot be kept");
         if from == Position(0) {
             (*state, *undo) = Default::default();
-        } else if self.options.is_recurrent && state.0 > from.index() {
+        } else if self.options.has_state() && state.0 > from.index() {
             if state.0 - from.index() > *undo {
                 return false;
             }
@@ -304,7 +317,7 @@ impl Backend for FakeModel {
             self.cells += 1;
             self.slots[slot.index()].push(Tail { cell: self.cells, ..tail });
         }
-        if self.options.is_recurrent {
+        if self.options.has_state() {
             (self.states[slot.index()], self.undo[slot.index()]) = Default::default();
         }
         true
@@ -314,7 +327,7 @@ impl Backend for FakeModel {
 /// The bytes of a [`Tail`].
 const TAIL_BYTES: usize = 24;
 
-/// The bytes of a recurrent state.
+/// The bytes of a saved state.
 pub const STATE_BYTES: usize = 8 + TAIL_BYTES;
 
 /// The bytes of a page of `tokens` tokens: the state before it, and those after its tokens.

@@ -10,13 +10,21 @@ use super::llama::{ALL, ContextConfig, LlamaDecoder, STATE_ONLY, is_recurrent, n
 use super::{Backend, DecodeRow};
 use crate::types::{CacheLayout, Logits, Position, SlotId};
 
+/// Architectures whose windows are others: those of Llama 4 end at fixed places, and the other two
+/// keep more than keys and values.
+const OTHER_WINDOWS: [&str; 3] = ["llama4", "deepseek4", "dots3note"];
+
 /// What llama.cpp writes for a sequence, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Its recurrent state; 0 without one.
+    /// Its largest state; 0 without one.
     pub state: usize,
-    /// The cells of one token.
+    /// The cells of one token, without those of layers with a sliding window.
     pub cell: usize,
+    /// The tokens of the sliding window, if only its cells are kept; 0 for other models.
+    pub window: usize,
+    /// The cells of one token in these layers.
+    pub window_cell: usize,
     /// What stands before the cells.
     pub header: usize,
     /// Whether its recurrent state can go back by some tokens.
@@ -28,12 +36,14 @@ pub struct Footprint {
 /// # Errors
 /// A sentence that names the missing resource.
 pub fn footprint(model: &Arc<LlamaModel>, cache: CacheLayout) -> Result<Footprint, String> {
+    let window = window_of(model, cache);
     let config = ContextConfig {
         context_tokens: 256, // the least that llama.cpp allocates
         slots: 2,
         step_rows: 4,
         ubatch_rows: 4, // more than it can go back, and one
         rollback: 1,
+        window,
         decode_cores: vec![0],
         cache,
         ..ContextConfig::default()
@@ -47,7 +57,18 @@ pub fn footprint(model: &Arc<LlamaModel>, cache: CacheLayout) -> Result<Footprin
     };
     let (one, state) = bytes_after(Position(0))?;
     let (two, later_state) = bytes_after(Position(1))?;
-    // With a sliding window, llama.cpp leaves out cells that the end of a text does not see.
+    if window > 0 {
+        let window_cell = later_state.saturating_sub(state);
+        let cell = (two - one).saturating_sub(window_cell);
+        if window_cell == 0 || cell == 0 {
+            return Ok(Footprint::default()); // no such layers, or no others
+        }
+        let window = window as usize;
+        let state = state - window_cell + window * window_cell;
+        let header = one - cell;
+        return Ok(Footprint { state, cell, window, window_cell, header, goes_back: false });
+    }
+    // With a full cache, llama.cpp leaves out cells that the end of a text does not see.
     // SAFETY: the model is live.
     let has_window = unsafe { sys::llama_model_n_swa(raw(model)) } > 0;
     let cell = if has_window { 0 } else { two - one };
@@ -59,5 +80,19 @@ pub fn footprint(model: &Arc<LlamaModel>, cache: CacheLayout) -> Result<Footprin
     }
     let no_state = decoder.state_bytes(1, STATE_ONLY);
     let header = (one - state + no_state).saturating_sub(cell);
-    Ok(Footprint { state, cell, header, goes_back: decoder.rollback() > 0 })
+    let goes_back = decoder.rollback() > 0;
+    Ok(Footprint { state, cell, header, goes_back, ..Footprint::default() })
+}
+
+/// The tokens of a model's sliding window, if a cache of this layout keeps only its cells. 0 for
+/// others.
+fn window_of(model: &Arc<LlamaModel>, cache: CacheLayout) -> u32 {
+    let architecture = model.meta_val_str("general.architecture").unwrap_or_default();
+    let is_other = OTHER_WINDOWS.contains(&&*architecture) || is_recurrent(model);
+    if is_other || cache.swa_full || !cache.unified {
+        return 0;
+    }
+    // SAFETY: the model is live.
+    let tokens = unsafe { sys::llama_model_n_swa(raw(model)) };
+    u32::try_from(tokens).unwrap_or(0)
 }

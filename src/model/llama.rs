@@ -14,7 +14,9 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 
 use super::rollback::Rollback;
+use super::rows::RowArrays;
 use super::threads::ComputeThreads;
+use super::window::Window;
 use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
@@ -22,7 +24,7 @@ use crate::limits::{GUESSED_ROWS_MAX, POLL_LEVEL, SCORED_ROWS_MAX};
 use crate::types::{CacheLayout, CacheType, FlashAttention, Logits, Position, SlotId, Threads};
 
 /// llama.cpp's `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`: of a sequence's state only the part that cannot
-/// go back, which is the recurrent one.
+/// go back: that of recurrent layers, or of those with a sliding window.
 pub(super) const STATE_ONLY: u32 = 1;
 
 /// Of a sequence's state everything.
@@ -46,8 +48,10 @@ pub struct ContextConfig {
     pub pinned: bool,
     /// How long idle compute threads poll for work, 0 (not at all) to 100.
     pub poll: u32,
-    /// The bytes of a recurrent state; 0 if none is saved.
+    /// The bytes of a state; 0 if none is saved.
     pub state_bytes: usize,
+    /// The tokens of the sliding window, if only its cells are kept; 0 if there is none.
+    pub window: u32,
     /// Most tokens by which a recurrent state can go back (`n_rs_seq`).
     pub rollback: u32,
     /// Whether cells are copied to pages of the prefix store.
@@ -74,6 +78,7 @@ pub struct LlamaDecoder {
     ragged: bool,
     rows: RowArrays,
     rollback: Option<Rollback>,
+    window: Option<Window>,
     moves: Option<Moves>,
     attention: Option<InstructionSet>,
     /// llama.cpp checks this flag between two operations.
@@ -86,18 +91,10 @@ pub struct LlamaDecoder {
 struct Moves {
     /// A sequence that has the cells of a page meanwhile.
     sequence: sys::llama_seq_id,
-    /// The recurrent state of an empty sequence; empty without such states.
-    no_state: Box<[u8]>,
-}
-
-/// The arrays that a `llama_batch` points to.
-pub(super) struct RowArrays {
-    token: Box<[sys::llama_token]>,            // [step_rows]
-    pos: Box<[sys::llama_pos]>,                // [step_rows]
-    n_seq_id: Box<[i32]>,                      // [step_rows], all 1
-    seq_id: Box<[sys::llama_seq_id]>,          // [step_rows]
-    seq_id_ptr: Box<[*mut sys::llama_seq_id]>, // [step_rows], each into `seq_id`
-    logits: Box<[i8]>,                         // [step_rows]
+    /// The smallest state, which takes the place of another one; empty without states. It is that of
+    /// an empty sequence, or with a sliding window that of one token: llama.cpp removes no cells for
+    /// a state without any.
+    least_state: Box<[u8]>,
 }
 
 impl LlamaDecoder {
@@ -135,6 +132,7 @@ impl LlamaDecoder {
             // of all sequences, which costs more (`perf/study cache` measures it).
             params.kv_unified = config.cache.unified;
             params.n_rs_seq = config.rollback;
+            params.swa_full = config.window == 0;
             if config.stores_pages {
                 params.n_seq_max += 1; // for copies of pages
                 params.n_outputs_max = params.n_outputs_max.max(params.n_seq_max);
@@ -169,6 +167,7 @@ impl LlamaDecoder {
             ragged,
             rows,
             rollback: None,
+            window: None,
             moves: None,
             attention: config.attention,
             abort,
@@ -180,16 +179,33 @@ impl LlamaDecoder {
             let slots = config.slots as usize;
             decoder.rollback = Some(Rollback::new(most, slots, config.state_bytes));
         }
+        if config.window > 0 {
+            decoder.window = Some(Window::new(config.window, config.state_bytes));
+        }
         if config.stores_pages {
-            let sequence = config.slots as i32; // at most SLOTS_MAX
-            let mut no_state = Vec::new();
-            if is_recurrent(&decoder._model) {
-                no_state.resize(decoder.state_bytes(sequence, STATE_ONLY), 0);
-                decoder.read_state(sequence, STATE_ONLY, &mut no_state);
-            }
-            decoder.moves = Some(Moves { sequence, no_state: no_state.into() });
+            let sequence = SlotId(config.slots as u16); // at most SLOTS_MAX
+            let least_state = decoder.least_state(sequence)?;
+            decoder.moves = Some(Moves { sequence: sequence.0.into(), least_state });
         }
         Ok(decoder)
+    }
+
+    /// The smallest state that a sequence can have; empty without states. The sequence is unused.
+    fn least_state(&mut self, sequence: SlotId) -> Result<Box<[u8]>, String> {
+        if self.window.is_none() && !is_recurrent(&self._model) {
+            return Ok(Box::default());
+        }
+        let id = sequence.0.into();
+        if self.window.is_some() {
+            let logits = Logits::Sample;
+            let row = DecodeRow { token: 0, position: Position(0), slot: sequence, logits };
+            let step = self.decode(&[row]);
+            step.map_err(|error| format!("the model cannot compute a token: {error}"))?;
+        }
+        let mut state = vec![0; self.state_bytes(id, STATE_ONLY)];
+        self.read_state(id, STATE_ONLY, &mut state);
+        self.clear_sequence(id);
+        Ok(state.into())
     }
 
     /// The bytes of a sequence's state.
@@ -205,7 +221,8 @@ impl LlamaDecoder {
         unsafe { sys::llama_state_seq_get_data_ext(self.context, to, room, sequence, flags) }
     }
 
-    /// Gives a sequence a state. Returns whether all bytes were read.
+    /// Gives a sequence a state. Returns whether all bytes were read. Behind the end of a window's
+    /// cells, there may be others.
     fn write_state(&self, sequence: sys::llama_seq_id, flags: u32, bytes: &[u8]) -> bool {
         let (from, count) = (bytes.as_ptr(), bytes.len());
         // SAFETY: the context is live, the sequence is below n_seq_max, and `read_state` wrote the
@@ -213,7 +230,25 @@ impl LlamaDecoder {
         let read = unsafe {
             sys::llama_state_seq_set_data_ext(self.context, from, count, sequence, flags)
         };
-        read == count
+        read == count || (read > 0 && flags == STATE_ONLY && self.window.is_some())
+    }
+
+    /// Copies the window of a sequence to another one, and removes those that they share.
+    fn copy_window(&mut self, from: SlotId, to: SlotId) -> bool {
+        let Some(mut window) = self.window.take() else { return true };
+        let state = window.room_for_state(self.state_bytes(from.0.into(), STATE_ONLY));
+        let is_copied = self.read_state(from.0.into(), STATE_ONLY, state) == state.len()
+            && self.write_state(to.0.into(), STATE_ONLY, state);
+        self.window = Some(window);
+        is_copied
+    }
+
+    /// Whether the cells of a slot that the token at position `from` sees are still there.
+    fn window_reaches(&self, slot: SlotId, from: Position) -> bool {
+        let Some(window) = &self.window else { return true };
+        // SAFETY: the memory belongs to the live context, and the slot is below n_seq_max.
+        let first = unsafe { sys::llama_memory_seq_pos_min(self.memory, slot.0.into()) };
+        from == Position(0) || first <= window.first_seen(from)
     }
 
     /// Most tokens by which a recurrent state can go back; 0 if it cannot.
@@ -395,7 +430,7 @@ impl Backend for LlamaDecoder {
         }
     }
 
-    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) {
+    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position, with_state: bool) -> bool {
         self.settle(from);
         if let Some(rollback) = &mut self.rollback {
             rollback.copy(from, to);
@@ -403,6 +438,8 @@ impl Backend for LlamaDecoder {
         // From one cache to another, only whole sequences can be copied.
         let end = if self.unified { tokens.0 as i32 } else { -1 }; // below SEQUENCE_TOKENS_MAX
         self.share_cells(from.0.into(), to.0.into(), -1..end);
+        // A state that is restored removes the shared cells of the window, too.
+        !with_state || self.copy_window(from, to)
     }
 
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool {
@@ -410,11 +447,13 @@ impl Backend for LlamaDecoder {
         // SAFETY: the memory belongs to the live context. The end of a sequence may be removed for
         // every slot below n_seq_max. If a recurrent state stands in it and cannot go back, nothing
         // is removed.
-        goes && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
+        goes && self.window_reaches(slot, from) && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
     }
 
     fn save(&mut self, slot: SlotId, state: &mut [u8]) -> bool {
-        self.read_state(slot.0.into(), STATE_ONLY, state) == state.len()
+        let written = self.read_state(slot.0.into(), STATE_ONLY, state);
+        state[written..].fill(0); // nothing of another text
+        written == state.len() || (written > 0 && self.window.is_some())
     }
 
     fn restore(&mut self, slot: SlotId, state: &[u8], tokens: Position) -> bool {
@@ -428,9 +467,9 @@ impl Backend for LlamaDecoder {
         let Range { start, end } = positions;
         let positions = start.0 as i32..end.0 as i32; // below SEQUENCE_TOKENS_MAX
         self.share_cells(slot.0.into(), moves.sequence, positions);
-        // The recurrent state is saved apart.
-        if !moves.no_state.is_empty() {
-            self.write_state(moves.sequence, STATE_ONLY, &moves.no_state);
+        // The state is saved apart.
+        if !moves.least_state.is_empty() {
+            self.write_state(moves.sequence, STATE_ONLY, &moves.least_state);
         }
         let written = self.read_state(moves.sequence, ALL, page);
         self.clear_sequence(moves.sequence);
@@ -440,9 +479,12 @@ impl Backend for LlamaDecoder {
     fn load_page(&mut self, slot: SlotId, page: &[u8]) -> bool {
         self.replace_state(slot, Some(0)); // of no tokens
         let Some(moves) = &self.moves else { return false };
-        let is_read = self.write_state(moves.sequence, ALL, page);
+        let mut is_read = self.write_state(moves.sequence, ALL, page);
         if is_read {
             self.share_cells(moves.sequence, slot.0.into(), -1..-1);
+            if self.window.is_some() {
+                is_read = self.write_state(slot.0.into(), STATE_ONLY, &moves.least_state);
+            }
         }
         self.clear_sequence(moves.sequence);
         is_read
@@ -456,45 +498,5 @@ impl Drop for LlamaDecoder {
         }
         // SAFETY: it was made in `on` and is freed once, before the threads and the model.
         unsafe { sys::llama_free(self.context) };
-    }
-}
-
-impl RowArrays {
-    pub(super) fn new(rows: usize) -> Self {
-        let mut seq_id = vec![0; rows].into_boxed_slice();
-        let seq_id_ptr = seq_id.iter_mut().map(ptr::from_mut).collect();
-        Self {
-            token: vec![0; rows].into(),
-            pos: vec![0; rows].into(),
-            n_seq_id: vec![1; rows].into(),
-            seq_id,
-            seq_id_ptr,
-            logits: vec![0; rows].into(),
-        }
-    }
-
-    /// The batch of `rows`. It points into these arrays.
-    pub(super) fn fill(&mut self, rows: &[DecodeRow]) -> sys::llama_batch {
-        assert!(
-            rows.len() <= self.token.len(),
-            "{} rows, room for {}",
-            rows.len(),
-            self.token.len()
-        );
-        for (index, row) in rows.iter().enumerate() {
-            self.token[index] = row.token;
-            self.pos[index] = row.position.0 as i32; // below SEQUENCE_TOKENS_MAX
-            self.seq_id[index] = i32::from(row.slot.0);
-            self.logits[index] = i8::from(row.logits != Logits::None);
-        }
-        sys::llama_batch {
-            n_tokens: rows.len() as i32, // at most STEP_ROWS_MAX
-            token: self.token.as_mut_ptr(),
-            embd: ptr::null_mut(),
-            pos: self.pos.as_mut_ptr(),
-            n_seq_id: self.n_seq_id.as_mut_ptr(),
-            seq_id: self.seq_id_ptr.as_mut_ptr(),
-            logits: self.logits.as_mut_ptr(),
-        }
     }
 }

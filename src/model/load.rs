@@ -258,6 +258,8 @@ fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
         rank_template: model.meta_val_str("tokenizer.chat_template.rerank").ok(),
         sees_ahead: meta(model, "attention.causal").is_some_and(|causal| causal == "false"),
         chat_template: model.chat_template(None).ok().and_then(|t| t.to_string().ok()),
+        // SAFETY: the model is live.
+        window: u32::try_from(unsafe { sys::llama_model_n_swa(raw(model)) }).unwrap_or(0),
         is_recurrent: model.is_recurrent() || model.is_hybrid(),
         kernels: KernelsInfo::default(),
     }

@@ -1,6 +1,9 @@
 //! The model behind one small interface: llama.cpp, or a fake model that takes microseconds and
 //! detects wrong use.
 //!
+//! The **state** of a slot is what it has beside the cells of its tokens: that of recurrent layers, or
+//! the cells of a sliding window. It stands behind all tokens of the slot.
+//!
 //! **Invariant:** only this folder imports `llama-cpp-2` and `llama-cpp-sys-2`.
 
 pub mod attentions;
@@ -18,11 +21,13 @@ pub mod llama;
 pub mod load;
 pub mod products;
 mod rollback;
+mod rows;
 pub mod shards;
 mod specials;
 mod threads;
 mod tokenizer;
 pub mod vocab;
+mod window;
 
 use std::ops::Range;
 
@@ -68,16 +73,17 @@ pub trait Backend {
         false
     }
 
-    /// Copies the first `tokens` tokens of a slot into an empty one, or more of them. A recurrent
-    /// state that it copies is that behind all tokens of the slot.
-    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position);
+    /// Copies the first `tokens` tokens of a slot into an empty one, or more of them; with the state
+    /// if `with_state`, which is that behind all tokens of the slot. Returns false if that failed: the
+    /// slot must then be cleared.
+    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position, with_state: bool) -> bool;
 
     /// Removes the tokens of a slot from position `from` on. Returns false, and changes nothing,
-    /// if the slot has a recurrent state that cannot go back so far. Removing all of them always succeeds.
+    /// if the slot has a state that cannot go back so far. Removing all of them always succeeds.
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool;
 
-    /// Copies the recurrent state of a slot into `state`, which has room for exactly one. Returns
-    /// whether that succeeded.
+    /// Copies the state of a slot into `state`, which has room for the largest one. Returns whether
+    /// that succeeded.
     fn save(&mut self, slot: SlotId, state: &mut [u8]) -> bool;
 
     /// Gives a slot a saved state, which stands behind its first `tokens` tokens, and removes the
@@ -88,12 +94,13 @@ pub trait Backend {
     /// that they take, 0 if that failed.
     fn store_page(&mut self, slot: SlotId, positions: Range<Position>, page: &mut [u8]) -> usize;
 
-    /// Adds the cells of a page behind those of a slot. The recurrent state of the slot is then
+    /// Adds the cells of a page behind those of a slot. The state of the slot is then
     /// lost. Returns false if there is no room for them: the slot must then be cleared.
     fn load_page(&mut self, slot: SlotId, page: &[u8]) -> bool;
 
     /// Makes a slot hold the first `tokens` tokens of `source`, and nothing else. `source` may be
-    /// the slot itself. `state` is the recurrent state behind them, if that is not the source's own. Returns the number of tokens held: all, or 0 if that failed.
+    /// the slot itself. `state` is the state behind them, if that is not the source's own. Returns
+    /// the number of tokens held: all, or 0 if that failed.
     fn start(
         &mut self,
         slot: SlotId,
@@ -101,17 +108,18 @@ pub trait Backend {
         tokens: Position,
         state: Option<&[u8]>,
     ) -> Position {
+        let mut is_copied = true;
         if slot != source {
             self.truncate(slot, Position(0));
             if tokens > Position(0) {
-                self.copy(source, slot, tokens);
+                is_copied = self.copy(source, slot, tokens, state.is_none());
             }
         }
         let is_done = match state {
             Some(state) => self.restore(slot, state, tokens),
             None => self.truncate(slot, tokens),
         };
-        if is_done {
+        if is_copied && is_done {
             return tokens;
         }
         self.truncate(slot, Position(0));

@@ -449,13 +449,13 @@ impl MetricsWriter<'_> {
         )?;
         self.gauge(
             "corelane_checkpoints",
-            "Saved states of a recurrent model.",
+            "Saved states of recurrent layers and sliding windows.",
             &[],
             front.checkpoints.get(),
         )?;
         self.counter(
             "corelane_checkpoint_starts",
-            "Requests that started from a saved state of a recurrent model.",
+            "Requests that started from a saved state.",
             front.checkpoint_starts.get(),
         )?;
         self.counter(
@@ -530,7 +530,7 @@ impl MetricsWriter<'_> {
         )?;
         self.histogram(
             "corelane_checkpoint_seconds",
-            "Time of a step to save states of a recurrent model.",
+            "Time of a step to save states of recurrent layers and sliding windows.",
             &[],
             (&decode.checkpoint_us, MICROS),
         )?;

@@ -67,7 +67,7 @@ pub enum FileJob {
         /// Where it is.
         source: Source,
     },
-    /// Write the recurrent state at this place to a file.
+    /// Write the state at this place to a file.
     WriteState {
         /// The place in memory.
         place: CheckpointId,
@@ -76,7 +76,7 @@ pub enum FileJob {
         /// The page that holds the last of these tokens.
         file: FileId,
     },
-    /// Read a recurrent state from its file.
+    /// Read a state from its file.
     ReadState {
         /// The place in memory.
         place: CheckpointId,
@@ -106,7 +106,7 @@ pub enum FileJob {
         /// The text before the page.
         parent: FileId,
     },
-    /// Add the recurrent state at this place to the file of the slot.
+    /// Add the state at this place to the file of the slot.
     SaveState {
         /// The place in memory.
         place: CheckpointId,

@@ -89,7 +89,7 @@ pub struct Batch {
     pub masks_took: Duration,
     /// Answer: time to copy pages of the prefix store, in microseconds.
     pub pages_us: u32,
-    /// Answer: time to save recurrent states, in microseconds.
+    /// Answer: time to save states, in microseconds.
     pub save_us: u32,
     /// Answer: time in which the slowest thread of the step waited for a core, in microseconds.
     pub queued_us: u32,
@@ -171,7 +171,7 @@ pub struct Start {
     /// The position of the first row, which is the length of the prefix. Other tokens in the
     /// sequence's slot are forgotten.
     pub keep: Position,
-    /// The recurrent state behind the prefix. `None` if that is the state of the slot, or if the
+    /// The state behind the prefix. `None` if that is the state of the slot, or if the
     /// model has no such state.
     pub checkpoint: Option<CheckpointId>,
     /// Tokens of the prompt. Later tokens are generated.
@@ -200,7 +200,7 @@ pub struct Load {
     pub from: Position,
     /// The position behind the last token to keep. The page may have more.
     pub to: Position,
-    /// The recurrent state behind that token, with the last page of a sequence.
+    /// The state behind that token, with the last page of a sequence.
     pub checkpoint: Option<CheckpointId>,
 }
 
@@ -219,7 +219,7 @@ pub struct StorePage {
     pub is_made: bool,
 }
 
-/// A recurrent state to save.
+/// A state to save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Save {
     /// The sequence's slot and generation.

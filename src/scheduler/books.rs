@@ -59,7 +59,7 @@ pub(super) struct Books {
     /// How often the draft model's guesses came true recently, over all sequences. A sequence that
     /// starts begins with this estimate.
     pub draft_luck: Luck,
-    /// The time to save a recurrent state, of the last step that saved any.
+    /// The time to save a state, of the last step that saved any.
     pub save_took: Duration,
     /// The time to copy a page of the prefix store, of the last step that copied any.
     pub page_took: Option<Duration>,
@@ -189,7 +189,7 @@ impl Books {
         batch.rows.push(row).expect("room was counted");
     }
 
-    /// Saves the recurrent state of a running sequence behind its planned rows, if there is a place
+    /// Saves the state of a running sequence behind its planned rows, if there is a place
     /// for it.
     pub fn save_state(&mut self, batch: &mut Batch, id: SequenceId) {
         let sequence = self.sequences.get(id);

@@ -21,7 +21,7 @@ pub struct Capacity {
     pub queue_tokens: usize,
     /// A sequence may start with a prefix that a slot holds.
     pub reuse: bool,
-    /// How the states of a recurrent model are saved. `None` for other models.
+    /// How states are saved. `None` for models without any.
     pub states: Option<States>,
     /// The pages of the prefix store. It needs one KV cache for all slots.
     pub pages: Pages,
@@ -60,21 +60,24 @@ pub struct FileSizes {
     pub seed: [u8; 32],
 }
 
-/// How recurrent states are saved. A state stands behind the last token of its slot and cannot go
-/// back. So a sequence starts with all tokens of a slot, or with those before a saved state.
+/// How states are saved: those of recurrent layers, or the cells of a sliding window. A state stands
+/// behind the last token of its slot and cannot go back. So a sequence starts with all tokens of a slot,
+/// or with those before a saved state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct States {
     /// Most saved states.
     pub checkpoints: usize,
     /// Tokens of a long prompt between two saved states.
     pub interval: usize,
+    /// Recurrent layers make them.
+    pub is_recurrent: bool,
 }
 
 impl Capacity {
     /// Whether one pass over the weights computes sequences with different numbers of rows.
     /// llama.cpp computes them one after another if they have caches or states of their own.
     pub(super) fn is_ragged(&self) -> bool {
-        !self.own_cells && self.states.is_none()
+        !self.own_cells && self.states.is_none_or(|states| !states.is_recurrent)
     }
 
     /// Cells that a copy from one slot to another moves, even if few of their tokens are needed. 0

@@ -19,7 +19,7 @@ pub(super) struct Cells {
     /// Cells that running sequences use.
     held: usize,
     slots: heapless::Vec<SlotCells, SLOTS_MAX>,
-    /// The saved recurrent states behind the first tokens of the slots.
+    /// The saved states behind the first tokens of the slots.
     pub checkpoints: Checkpoints,
 }
 

@@ -1,6 +1,6 @@
 //! Moves between the prefix store in memory and its files.
 //!
-//! A page that was stored in memory is written to a file, and so are the recurrent states behind its
+//! A page that was stored in memory is written to a file, and so are the states behind its
 //! tokens. A waiting sequence whose prompt begins like a text in files waits until these are read
 //! into memory, but no longer than computing the tokens would take. Then it starts as with any other
 //! text of the store ([`super::moves`]).
@@ -29,7 +29,7 @@ use crate::types::{CacheScope, FileId, Position, SequenceId};
 struct Plan {
     /// The files of the pages of the text, from its start. Some of these pages are in memory.
     pages: VecDeque<FileId>,
-    /// The file with the state behind them, for a recurrent model.
+    /// The file with the state behind them, for a model that has states.
     state: Option<FileId>,
     /// The tokens that the sequence has when all is read.
     tokens: usize,
@@ -106,7 +106,7 @@ fn plan(books: &mut Books, id: SequenceId, scope: CacheScope, ready: usize) -> O
     let sequence = books.sequences.get(id);
     let wanted = &sequence.tokens[..sequence.reusable()];
     let page_tokens = books.store.page_tokens();
-    let is_recurrent = books.capacity.states.is_some();
+    let has_states = books.capacity.states.is_some();
     // The files that others wait for, and those for which there is room beside them.
     let others = books.waiting.iter().filter_map(|id| books.sequences.get(*id).fetch.as_ref());
     let others: usize = others.map(|fetch| fetch.wanted.len() + fetch.coming).sum();
@@ -146,14 +146,14 @@ fn plan(books: &mut Books, id: SequenceId, scope: CacheScope, ready: usize) -> O
         }
     }
     let mut state = None;
-    if is_recurrent {
+    if has_states {
         let (at, file, count) = last_state?;
         (tokens, state) = (at, Some(file));
         pages.truncate(count);
     }
     // The tokens that the sequence can start with now.
     let stored = books.store.find(scope, wanted);
-    let best = match is_recurrent {
+    let best = match has_states {
         false => stored.tokens,
         true => {
             let state = books.store.state_of(&stored, &books.cells.checkpoints);
@@ -167,7 +167,7 @@ fn plan(books: &mut Books, id: SequenceId, scope: CacheScope, ready: usize) -> O
     }
     let sizes = disk.files.sizes();
     let bytes = sizes.page_bytes * (to_read + others) as u64
-        + if is_recurrent { sizes.state_bytes } else { 0 };
+        + if has_states { sizes.state_bytes } else { 0 };
     let reading = Duration::from_secs_f64(disk.read_s * bytes as f64);
     let copying = books.page_took.unwrap_or_default() * pages.len() as u32; // at most PAGES_MAX
     let computing = books.cost.step(Rows::default(), Rows::of(best, saved));

@@ -44,7 +44,7 @@ pub(super) enum Listing {
     Done,
 }
 
-/// A recurrent state that is being read.
+/// A state that is being read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadState {
     pub place: CheckpointId,

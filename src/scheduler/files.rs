@@ -35,7 +35,7 @@ pub(super) struct Files {
 struct Known {
     parent: FileId,
     tokens: Box<[TokenId]>,
-    /// The tokens of its text before each recurrent state that has a file, and those of states that
+    /// The tokens of its text before each state that has a file, and those of states that
     /// are being written.
     states: Vec<u32>,
     unwritten: Vec<u32>,

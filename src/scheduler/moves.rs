@@ -20,7 +20,7 @@ use crate::types::{Position, SequenceId, SlotId};
 /// What the store has of a sequence.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Its first tokens in the store, even without a recurrent state behind them.
+    /// Its first tokens in the store, even without a state behind them.
     pub shared: usize,
     /// The pages to start with, if they are worth more than what the KV cache has.
     pub loads: Option<Loads>,
@@ -37,7 +37,7 @@ pub(super) fn find(books: &Books, id: SequenceId, ready: usize) -> Found {
 
 /// The pages of a stored text to start with, if they are worth more than the first `ready` tokens
 /// that the KV cache has. The first pages that these tokens cover are left out, except with a
-/// recurrent model.
+/// model that has states.
 fn loads_of(books: &Books, mut stored: Stored, ready: usize) -> Option<Loads> {
     let mut checkpoint = None;
     if books.capacity.states.is_some() {
@@ -189,8 +189,8 @@ fn store_next(books: &mut Books, batch: &mut Batch, dirty: Dirty) -> bool {
     let text = books.slots.text(slot);
     let checkpoints = &mut books.cells.checkpoints;
     let end = text.len();
-    let is_recurrent = books.capacity.states.is_some();
-    if is_recurrent && is_all && checkpoints.is_worth(slot, end) && !batch.saves.is_full() {
+    let has_states = books.capacity.states.is_some();
+    if has_states && is_all && checkpoints.is_worth(slot, end) && !batch.saves.is_full() {
         // The state behind the text goes on from there.
         if let Some(checkpoint) = checkpoints.save(slot, end, books.step) {
             let position = Position(end as u32); // at most sequence_tokens
@@ -198,12 +198,12 @@ fn store_next(books: &mut Books, batch: &mut Batch, dirty: Dirty) -> bool {
             batch.saves.push(save).expect("there is room");
         }
     }
-    // A recurrent model needs no cells behind the last state.
-    let end = match is_recurrent {
+    // A model with states needs no cells behind the last state.
+    let end = match has_states {
         true => checkpoints.find(slot, end).map_or(0, |(_, tokens)| tokens),
         false => end,
     };
-    let least = if is_recurrent { 1 } else { REUSE_TOKENS_MIN };
+    let least = if has_states { 1 } else { REUSE_TOKENS_MIN };
     let text = &text[..end];
     let Some(missing) = books.store.missing(scope, text, least, books.step) else {
         attach_states(books, dirty, end);

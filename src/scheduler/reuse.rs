@@ -18,7 +18,7 @@ pub(super) struct Prefix {
     /// The running sequence that will compute a longer prefix, if waiting for it is faster.
     pub coming: Option<(SequenceId, usize)>,
     /// The most first tokens that the sequence shares with another one, even if no slot holds a
-    /// recurrent state behind them.
+    /// state behind them.
     pub shared: usize,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Prefix {
 pub(super) struct Ready {
     pub slot: SlotId,
     pub tokens: usize,
-    /// The recurrent state behind it, if that is not the slot's own.
+    /// The state behind it, if that is not the slot's own.
     pub checkpoint: Option<CheckpointId>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn follow(
     stop_at(books, leader, tokens);
 }
 
-/// Lets a sequence save its recurrent state behind its first `tokens` tokens, if it has one.
+/// Lets a sequence save its state behind its first `tokens` tokens, if it has one.
 pub(super) fn stop_at(books: &mut Books, id: SequenceId, tokens: usize) {
     let stops = &mut books.sequences.get_mut(id).shared;
     if books.capacity.states.is_some() && !stops.contains(&(tokens as u32)) {

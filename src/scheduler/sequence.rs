@@ -130,7 +130,7 @@ pub(super) struct Loads {
     pub next: usize,
     /// The tokens of the sequence when all are copied.
     pub tokens: usize,
-    /// The recurrent state behind them, and the number of its save.
+    /// The state behind them, and the number of its save.
     pub checkpoint: Option<(CheckpointId, u64)>,
 }
 
@@ -245,7 +245,7 @@ impl Sequence {
     }
 
     /// Adds the sequence's start to a batch. It keeps the first `keep` tokens of slot `source`.
-    /// `checkpoint` is the recurrent state behind them, if that is not the slot's own.
+    /// `checkpoint` is the state behind them, if that is not the slot's own.
     pub fn push_start(
         &self,
         batch: &mut Batch,

@@ -123,7 +123,7 @@ fn save(books: &mut Books, mut waiting: Waiting) -> Option<Waiting> {
     if !is_made {
         return Some(waiting); // steps still copy it
     }
-    // Behind the last state of a recurrent model, tokens are computed again.
+    // Behind the last state of a model that has states, tokens are computed again.
     let is_enough = is_all || (state.is_some() && stored.tokens > 0);
     let Some(disk) = books.disk.as_ref().filter(|_| is_enough) else {
         let refusal = SlotRefusal::NoRoom { stored: stored.tokens, tokens };
@@ -213,8 +213,8 @@ pub(super) fn listed(books: &mut Books, task: FileTask) {
     let done = if outcome != Outcome::Done {
         Err(SlotRefusal::File(outcome, reason))
     } else if found.is_empty() {
-        let is_recurrent = books.capacity.states.is_some();
-        Ok((if is_recurrent { listing.state } else { listing.tokens }, bytes))
+        let has_states = books.capacity.states.is_some();
+        Ok((if has_states { listing.state } else { listing.tokens }, bytes))
     } else {
         let disk = books.disk.as_mut().expect("jobs go there");
         for page in found {

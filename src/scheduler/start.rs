@@ -114,7 +114,7 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
     };
     let Ready { slot: source, tokens, checkpoint } = ready;
     // Take the slot that holds the prefix if it is free, unless most of its tokens would be
-    // lost to later sequences. The recurrent state of a whole slot stays there.
+    // lost to later sequences. The state of a whole slot stays there.
     let is_free = books.slots.is_free(source);
     let goes_on = books.capacity.states.is_some() && checkpoint.is_none();
     let in_place = is_free && 2 * tokens >= books.slots.kept_len(source);

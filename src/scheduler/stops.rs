@@ -1,4 +1,4 @@
-//! Stops: the places in a prompt at which its recurrent state is saved. The step ends there.
+//! Stops: the places in a prompt at which its state is saved. The step ends there.
 
 use super::books::Books;
 use super::tuning::CHECKPOINT_TOKENS_MIN;

@@ -28,7 +28,7 @@ struct Page {
     parent: Option<PageId>,
     children: Vec<PageId>,
     tokens: Box<[TokenId]>,
-    /// The recurrent states behind some of its tokens, with the numbers of their saves.
+    /// The states behind some of its tokens, with the numbers of their saves.
     checkpoints: Vec<(CheckpointId, u64)>,
     /// The step that stored it.
     stored: u64,

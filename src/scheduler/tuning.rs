@@ -105,7 +105,7 @@ pub const FETCHED_PART: f64 = 0.5;
 /// After a write that the system refused, nothing is written for this long.
 pub const FILES_PAUSE: Duration = Duration::from_secs(10);
 
-// Saved recurrent states
+// Saved states
 
 /// Fewest tokens that a saved state must save. For the shape of Qwen3.5-0.8B, a state takes as long
 /// to save and to restore as one token to compute, and a stop for it makes a prompt a step longer.

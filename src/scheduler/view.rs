@@ -180,7 +180,7 @@ impl Scheduler {
         (self.books.cells.held(), self.books.cells.kept())
     }
 
-    /// Saved recurrent states.
+    /// Saved states.
     pub fn checkpoints(&self) -> usize {
         self.books.cells.checkpoints.count()
     }

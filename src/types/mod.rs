@@ -399,12 +399,16 @@ pub struct CacheLayout {
     pub values: CacheType,
     /// The kernel that reads it.
     pub flash_attention: FlashAttention,
+    /// Layers with a sliding window keep the cells of all tokens. Otherwise they keep those of the
+    /// window, if there is one cache for all.
+    pub swa_full: bool,
 }
 
 impl Default for CacheLayout {
     fn default() -> Self {
         let (keys, values) = (CacheType::F16, CacheType::F16);
-        Self { unified: true, keys, values, flash_attention: FlashAttention::Auto }
+        let flash_attention = FlashAttention::Auto;
+        Self { unified: true, keys, values, flash_attention, swa_full: false }
     }
 }
 
@@ -454,6 +458,8 @@ pub struct ModelInfo {
     pub rank_template: Option<String>,
     /// Whether tokens also attend to later ones. Such a model cannot generate text.
     pub sees_ahead: bool,
+    /// The tokens of the sliding window that some layers have; 0 without one.
+    pub window: u32,
     /// Whether some layers hold a recurrent state. Such a state cannot drop the last tokens of a
     /// sequence, nor start with a prefix of another sequence.
     pub is_recurrent: bool,

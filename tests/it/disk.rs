@@ -15,7 +15,7 @@ use crate::hybrid::{SHAPES, follow, hybrid};
 use crate::support::metrics::Samples;
 use crate::support::{Client, Random, TestServer, config, eventually, key};
 
-pub const MODELS: [&str; 3] = ["built-in", SHAPES[0], SHAPES[1]];
+pub const MODELS: [&str; 4] = ["built-in", SHAPES[0], SHAPES[1], SHAPES[2]];
 
 /// The configuration of a server with files in a folder.
 fn with_files(folder: &TempDir) -> ServeConfig {

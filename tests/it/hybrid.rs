@@ -1,4 +1,4 @@
-//! Models with attention and with recurrent layers.
+//! Models whose slots have states: with recurrent layers, or with a sliding window.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -15,8 +15,15 @@ use serde_json::{Value, json};
 
 use crate::support::{TestServer, config, context};
 
-/// Small hybrid models: with a short convolution, and with a gated delta net.
-pub const SHAPES: [&str; 2] = ["tiny-hybrid", "tiny-delta"];
+/// Small models: with a short convolution, with a gated delta net, and with a sliding window of 64
+/// tokens.
+pub const SHAPES: [&str; 3] = ["tiny-hybrid", "tiny-delta", WINDOW];
+
+/// The one with a sliding window.
+pub const WINDOW: &str = "tiny-window";
+
+/// Those with recurrent layers.
+const RECURRENT: [&str; 2] = [SHAPES[0], SHAPES[1]];
 
 fn servers() -> impl Iterator<Item = TestServer> {
     SHAPES
@@ -24,9 +31,9 @@ fn servers() -> impl Iterator<Item = TestServer> {
         .map(|shape| TestServer::file(hybrid(shape), ServeConfig { parallel: 2, ..config() }))
 }
 
-/// The file of a small hybrid model.
+/// The file of a small model.
 pub fn hybrid(shape: &str) -> PathBuf {
-    static MADE: OnceLock<[PathBuf; 2]> = OnceLock::new();
+    static MADE: OnceLock<[PathBuf; 3]> = OnceLock::new();
     let place = SHAPES.iter().position(|known| *known == shape).unwrap();
     MADE.get_or_init(|| SHAPES.map(model))[place].clone()
 }
@@ -172,24 +179,25 @@ fn guesses_change_no_text() {
     }
 }
 
-/// A model of two slots whose states can go back by three tokens.
-struct Model {
-    model: LlamaDecoder,
+/// A model of two slots whose states can go back by three tokens, or by a step's.
+pub struct Model {
+    pub model: LlamaDecoder,
     abort: Arc<StepAbort>,
-    texts: [Vec<TokenId>; 2],
+    pub texts: [Vec<TokenId>; 2],
 }
 
 impl Model {
-    fn new(shape: &str) -> Self {
+    pub fn new(shape: &str) -> Self {
         let loaded = load(&Source::File(hybrid(shape)), KernelChoice::Auto, |_| true).unwrap();
-        let context = ContextConfig { rollback: 3, ..context(&loaded, 2, 512, 16) };
+        let window = loaded.info.window;
+        let context = ContextConfig { rollback: 3, window, ..context(&loaded, 2, 2048, 16) };
         let abort = context.abort.clone();
         let model = LlamaDecoder::new(loaded.model, &context).unwrap();
         Self { model, abort, texts: Default::default() }
     }
 
     /// Computes tokens of several slots in one step, and returns the logits behind the last.
-    fn add(&mut self, tokens: &[(u16, TokenId)]) -> Vec<f32> {
+    pub fn add(&mut self, tokens: &[(u16, TokenId)]) -> Vec<f32> {
         let mut rows = Vec::new();
         for (slot, token) in tokens {
             let text = &mut self.texts[usize::from(*slot)];
@@ -203,7 +211,7 @@ impl Model {
     }
 
     /// Removes the last tokens of a slot.
-    fn remove(&mut self, slot: u16, count: usize) -> bool {
+    pub fn remove(&mut self, slot: u16, count: usize) -> bool {
         let text = &mut self.texts[usize::from(slot)];
         let left = text.len() - count;
         let is_done = self.model.truncate(SlotId(slot), Position(left as u32));
@@ -214,7 +222,7 @@ impl Model {
     }
 
     /// The logits behind one more token, of a text that was computed token by token.
-    fn anew(shape: &str, text: &[TokenId], token: TokenId) -> Vec<f32> {
+    pub fn anew(shape: &str, text: &[TokenId], token: TokenId) -> Vec<f32> {
         let mut other = Self::new(shape);
         text.iter().for_each(|token| drop(other.add(&[(0, *token)])));
         other.add(&[(0, token)])
@@ -222,14 +230,14 @@ impl Model {
 }
 
 /// Compares logits, except for the order of sums in steps of other rows.
-fn assert_equal(found: &[f32], expected: &[f32]) {
+pub fn assert_equal(found: &[f32], expected: &[f32]) {
     let largest = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(largest < 0.02, "{largest}");
 }
 
 #[test]
 fn a_state_goes_back_by_fewer_tokens_than_its_step_had() {
-    for shape in SHAPES {
+    for shape in RECURRENT {
         let mut model = Model::new(shape);
         (0..20).for_each(|number| drop(model.add(&[(0, 300 + number)])));
         assert!(!model.remove(0, 1), "behind a step of one token there is no state before it");
@@ -253,7 +261,7 @@ fn a_state_goes_back_by_fewer_tokens_than_its_step_had() {
 /// llama.cpp then goes back by itself, to a state that the step has not written.
 #[test]
 fn behind_a_step_that_was_given_up_no_state_is_left() {
-    for shape in SHAPES {
+    for shape in RECURRENT {
         let mut model = Model::new(shape);
         (0..20).for_each(|number| drop(model.add(&[(0, 300 + number)])));
         model.add(&[(0, 1), (0, 2), (0, 3)]);
@@ -272,7 +280,7 @@ fn behind_a_step_that_was_given_up_no_state_is_left() {
 
 #[test]
 fn a_copy_of_a_state_that_went_back_is_that_state() {
-    for shape in SHAPES {
+    for shape in RECURRENT {
         let mut model = Model::new(shape);
         model.add(&[(1, 40), (1, 41)]);
         (0..20).for_each(|number| drop(model.add(&[(0, 300 + number)])));
@@ -280,7 +288,7 @@ fn a_copy_of_a_state_that_went_back_is_that_state() {
         assert!(model.remove(0, 2));
         let text = model.texts[0].clone();
         assert!(model.remove(1, 2));
-        model.model.copy(SlotId(0), SlotId(1), Position(text.len() as u32));
+        model.model.copy(SlotId(0), SlotId(1), Position(text.len() as u32), true);
         model.texts[1] = text.clone();
         let expected = Model::anew(shape, &text, 7);
         assert_equal(&model.add(&[(1, 7)]), &expected);

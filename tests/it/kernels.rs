@@ -373,6 +373,7 @@ fn logits(loaded: &Loaded, tokens: &[TokenId], led: bool) -> [Vec<f32>; 2] {
         decode_cores: vec![0, 1],
         state_bytes: 0,
         rollback: 0,
+        window: 0,
         stores_pages: false,
         cache: corelane::types::CacheLayout::default(),
         attention: loaded.kernels,

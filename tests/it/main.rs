@@ -50,3 +50,4 @@ mod templates;
 mod tools;
 mod traces;
 mod unicode;
+mod window;

@@ -49,6 +49,7 @@ const OPTIONS: FakeOptions = FakeOptions {
     fail_one_in: 0,
     fail_more: 0,
     is_recurrent: false,
+    has_window: false,
     rollback: 0,
     hang_one_in: 0,
     hang_more: 0,

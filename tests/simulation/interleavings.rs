@@ -91,8 +91,10 @@ impl Simulation {
         let mut random = Random::new(seed);
         let slots = random.within(1, 12);
         let is_recurrent = random.one_in(3);
+        let has_window = !is_recurrent && random.one_in(3);
+        let has_states = is_recurrent || has_window;
         // Long enough that saved states are worth it.
-        let longest = if is_recurrent { 500 } else { 120 };
+        let longest = if has_states { 500 } else { 120 };
         let sequence_tokens = random.within(8, longest) as u32;
         let capacity = Capacity {
             slots,
@@ -109,21 +111,22 @@ impl Simulation {
             states: None,
             pages: Pages::default(),
             files: None,
-            own_cells: random.one_in(2),
+            own_cells: random.one_in(2) && !has_window,
             looks_up: true,
             drafts: !random.one_in(3),
             weights: (0..random.within(1, 3)).map(|_| random.within(1, 5) as f64).collect(),
         };
-        let states = States { checkpoints: random.within(0, 8), interval: random.within(8, 100) };
+        let (checkpoints, interval) = (random.within(0, 8), random.within(8, 100));
+        let states = States { checkpoints, interval, is_recurrent };
         let has_store = !capacity.own_cells && !random.one_in(3);
         let pages = if has_store { random.within(1, 60) } else { 0 };
         let pages = Pages { count: pages, tokens: random.within(1, 40) };
-        let capacity = Capacity { states: is_recurrent.then_some(states), pages, ..capacity };
+        let capacity = Capacity { states: has_states.then_some(states), pages, ..capacity };
         let guesses =
             if is_recurrent || random.one_in(3) { 0 } else { random.within(1, GUESSES_MAX) };
         let end_one_in = if random.one_in(4) { 0 } else { random.within(2, 60) as u64 };
         let metrics = Arc::new(Metrics::default());
-        let options = FakeOptions { end_one_in, is_recurrent, ..FakeOptions::default() };
+        let options = FakeOptions { end_one_in, is_recurrent, has_window, ..FakeOptions::default() };
         let context = capacity.context_tokens as usize;
         let model = FakeModel::new(slots, context, capacity.step_rows, options);
         let drafter = drafter(&mut random, seed, options, slots, context);

@@ -207,9 +207,11 @@ impl World {
         let mut random = Random::new(seed);
         let slots = random.within(1, 8);
         let is_recurrent = random.one_in(3);
+        let has_window = !is_recurrent && random.one_in(3);
+        let has_states = is_recurrent || has_window;
         let returns = random.one_in(4);
         // Long enough that saved states and stored pages are worth it.
-        let longest = if is_recurrent || returns { 500 } else { 120 };
+        let longest = if has_states || returns { 500 } else { 120 };
         let sequence_tokens = random.within(24, longest) as u32;
         let target = Duration::from_micros(random.within(100, 30_000) as u64);
         let targets = [ItlTarget::Chosen, ItlTarget::Within(target)];
@@ -225,7 +227,7 @@ impl World {
             states: None,
             pages: Pages::default(),
             files: None,
-            own_cells: !returns && random.one_in(3),
+            own_cells: !returns && random.one_in(3) && !has_window,
             looks_up: true,
             drafts: !random.one_in(3),
             weights: (0..random.within(1, if returns { 1 } else { 3 }))
@@ -235,11 +237,13 @@ impl World {
         let options = FakeOptions {
             end_one_in: if random.one_in(4) { 0 } else { random.within(2, 60) as u64 },
             is_recurrent,
+            has_window,
             rollback: random.within(0, 8),
             phrases: random.one_in(2).then_some(PHRASES),
             ..FakeOptions::default()
         };
-        let states = States { checkpoints: random.within(0, 8), interval: random.within(8, 100) };
+        let (checkpoints, interval) = (random.within(0, 8), random.within(8, 100));
+        let states = States { checkpoints, interval, is_recurrent };
         let has_store = returns || (!capacity.own_cells && !random.one_in(3));
         let pages = if has_store { random.within(1, 60) } else { 0 };
         let pages = Pages { count: pages, tokens: random.within(if returns { 8 } else { 1 }, 40) };
@@ -258,7 +262,7 @@ impl World {
         let files_link = has_files.then(|| Disk::new(kept.clone(), files.unwrap_or_default()));
         let (disk, files) = files_link.unzip();
         let capacity = Capacity {
-            states: is_recurrent.then_some(states),
+            states: has_states.then_some(states),
             pages,
             files: has_files.then_some(sizes),
             ..capacity

@@ -466,6 +466,7 @@ pub fn context(loaded: &Loaded, slots: u32, context_tokens: u32, rows: u32) -> C
         poll: 0,
         state_bytes: 0,
         rollback: 0,
+        window: 0,
         stores_pages: false,
         cache: CacheLayout::default(),
         attention: loaded.kernels,

@@ -66,7 +66,7 @@ pub fn run(
         let footprint = footprint(&loaded.model, config.cache)?;
         context.rollback = lanes::choose_rollback(&config, footprint, available_bytes());
         guessing = lanes::guessing(&config, &loaded.info, context.rollback);
-        capacity.states = Some(States { checkpoints: 0, interval: usize::MAX });
+        capacity.states = Some(States { checkpoints: 0, interval: usize::MAX, is_recurrent: true });
     }
     if guessing.most == 0 {
         return Err("this model makes no guesses, because it cannot forget a wrong one".into());

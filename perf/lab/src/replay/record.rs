@@ -147,8 +147,8 @@ impl<B: Backend> Backend for Replayed<B> {
         self.model.runs_ragged()
     }
 
-    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position) {
-        self.model.copy(from, to, tokens);
+    fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position, with_state: bool) -> bool {
+        self.model.copy(from, to, tokens, with_state)
     }
 
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool {

@@ -211,6 +211,7 @@ fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf 
         Architecture::Llama => "llama",
         Architecture::Lfm2 => "lfm2",
         Architecture::Qwen35 => "qwen35",
+        Architecture::Gemma3 => "gemma3",
     };
     header.set_text("general.architecture", architecture);
     header.set_text("general.name", &shape.title());
@@ -253,6 +254,11 @@ fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf 
         ] {
             header.set_number(&key(name), value);
         }
+    }
+    if shape.architecture == Architecture::Gemma3 {
+        let [window, pattern] = shape.window;
+        header.set_number(&key("attention.sliding_window"), window);
+        header.set_number(&key("attention.sliding_window_pattern"), pattern);
     }
     header.set_float(&key("attention.layer_norm_rms_epsilon"), shape.rms_epsilon);
     header.set_float(&key("rope.freq_base"), shape.rope_base);

@@ -58,6 +58,9 @@ pub struct Shape {
     pub attention: &'static [u32],
     /// The heads of a gated delta net and the numbers in each, of [`Architecture::Qwen35`].
     pub delta: [u32; 2],
+    /// The tokens of a sliding window, and the blocks of which the last one has none, of
+    /// [`Architecture::Gemma3`].
+    pub window: [u32; 2],
 }
 
 /// A family of models, by llama.cpp's name.
@@ -73,6 +76,9 @@ pub enum Architecture {
     /// A hybrid: three of four blocks have a gated delta net, whose state is recurrent, in place of
     /// attention. Attention has a gate. With RMS norms on queries and keys.
     Qwen35,
+    /// Most blocks have a sliding window. With RMS norms also on queries, on keys, and behind
+    /// attention and the feed-forward layer.
+    Gemma3,
 }
 
 /// The known shapes. Sources: the `config.json` of each model.
@@ -100,6 +106,8 @@ pub const SHAPES: &[Shape] = &[
         delta: [16, 128],
         ..qwen35("qwen3.5-0.8b", [24, 1024, 3584, 8], &[3, 7, 11, 15, 19, 23])
     },
+    gemma3("gemma3-270m", [18, 640, 2048, 4], 1, 512),
+    gemma3("gemma3-4b", [34, 2560, 10_240, 8], 4, 1024),
     // For tests: the smallest shapes that every quantisation can pack.
     Shape {
         kv_heads: 2,
@@ -126,11 +134,30 @@ pub const SHAPES: &[Shape] = &[
         delta: [2, 128],
         ..qwen35("tiny-delta", [4, 256, 512, 4], &[3])
     },
+    Shape {
+        head_size: 64,
+        vocab: 8192,
+        context: 2048,
+        window: [64, 2],
+        ..gemma3("tiny-window", [4, 256, 512, 4], 2, 0)
+    },
 ];
 
 const fn qwen35(name: &'static str, dimensions: [u32; 4], attention: &'static [u32]) -> Shape {
     let architecture = Architecture::Qwen35;
     Shape { architecture, attention, rope_base: 1e7, ..qwen3(name, dimensions, true) }
+}
+
+const fn gemma3(name: &'static str, dimensions: [u32; 4], kv_heads: u32, window: u32) -> Shape {
+    Shape {
+        architecture: Architecture::Gemma3,
+        kv_heads,
+        head_size: 256,
+        vocab: 262_144,
+        context: 32_768,
+        window: [window, 6],
+        ..qwen3(name, dimensions, true)
+    }
 }
 
 const fn qwen3(name: &'static str, dimensions: [u32; 4], tied: bool) -> Shape {
@@ -151,6 +178,7 @@ const fn qwen3(name: &'static str, dimensions: [u32; 4], tied: bool) -> Shape {
         tied,
         attention: &[],
         delta: [0, 0],
+        window: [0, 0],
     }
 }
 
@@ -252,10 +280,8 @@ impl Shape {
         let random = |inputs: u32| scaled(1.0, inputs);
         // A norm on the queries undoes the scale of their matrix.
         let (query, query_norm) = match self.architecture {
-            Architecture::Qwen3 | Architecture::Lfm2 | Architecture::Qwen35 => {
-                (random(width), Some(Content::Constant(ATTENTION_DEVIATION)))
-            }
             Architecture::Llama => (scaled(ATTENTION_DEVIATION, width), None),
+            _ => (random(width), Some(Content::Constant(ATTENTION_DEVIATION))),
         };
         let ones = Content::Constant(1.0);
         let mut tensors = vec![Tensor::new("token_embd.weight", width, vocab, random(width))];
@@ -301,6 +327,10 @@ impl Shape {
             add("ffn_gate.weight", width, ffn, random(width));
             add("ffn_up.weight", width, ffn, random(width));
             add("ffn_down.weight", ffn, width, random(ffn));
+            if self.architecture == Architecture::Gemma3 {
+                add("post_attention_norm.weight", width, 1, ones.clone());
+                add("post_ffw_norm.weight", width, 1, ones.clone());
+            }
         }
         let scale = Content::Constant(LOGIT_DEVIATION);
         let output_norm = match self.architecture {

@@ -62,6 +62,7 @@ fn speak(loaded: &Loaded, prompt: &[TokenId], count: usize) -> Vec<TokenId> {
         decode_cores: vec![0],
         state_bytes: 0,
         rollback: 0,
+        window: 0,
         stores_pages: false,
         cache: corelane::types::CacheLayout::default(),
         attention: loaded.kernels,
