@@ -102,7 +102,7 @@ fn a_client_is_told_which_tokens_came_from_files() {
 fn files_hold_more_than_memory() {
     for model in SHAPES {
         let folder = TempDir::new().unwrap();
-        let config = ServeConfig { cache_ram: Some(1), ..with_files(&folder) };
+        let config = ServeConfig { cache_ram: Some(2), ..with_files(&folder) };
         let server = start(model, config);
         let texts: Vec<Vec<i64>> = (0..16).map(|number| text(number, 300)).collect();
         let said: Vec<_> = texts.iter().map(|text| follow(&server, text, json!({})).0).collect();
