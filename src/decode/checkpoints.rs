@@ -14,10 +14,16 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Notes that `state`, at this place, is now the one behind `position` tokens.
-    pub fn put(state: &mut StateNote, id: CheckpointId, position: Position, kept: &Kept) -> Self {
+    /// Notes that `state`, at this place, is now the one behind `position` tokens, of `length` bytes.
+    pub fn put(
+        state: &mut StateNote,
+        id: CheckpointId,
+        position: Position,
+        length: usize,
+        kept: &Kept,
+    ) -> Self {
         let serial = kept.next_save();
-        *state = StateNote { position, serial };
+        *state = StateNote { position, serial, length };
         Self { id, position, serial }
     }
 

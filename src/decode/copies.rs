@@ -77,7 +77,7 @@ impl<B: Backend> DecodeLane<B> {
             return false;
         }
         let is_done = match &found {
-            Some((_, state)) => self.backend.restore(owner.slot, state.bytes(), to),
+            Some((_, state)) => self.backend.restore(owner.slot, state.saved(), to),
             None => self.backend.truncate(owner.slot, to),
         };
         place.history[from.index()..to.index()].copy_from_slice(tokens);
@@ -102,10 +102,11 @@ impl<B: Backend> DecodeLane<B> {
                 && let Some(mut state) = self.kept.state_mut(save.checkpoint)
             {
                 let (note, bytes) = state.parts();
-                save.is_made = self.backend.save(save.owner.slot, bytes);
+                let length = self.backend.save(save.owner.slot, bytes);
+                save.is_made = length > 0;
                 if save.is_made {
                     let Save { checkpoint, position, .. } = *save;
-                    let saved = Checkpoint::put(note, checkpoint, position, &self.kept);
+                    let saved = Checkpoint::put(note, checkpoint, position, length, &self.kept);
                     slot.checkpoint = Some(saved);
                 } else {
                     *note = StateNote::default();
@@ -135,7 +136,7 @@ impl<B: Backend> DecodeLane<B> {
         } else if let Some(last) = last
             && let Some(state) = last.state(&self.kept)
         {
-            self.backend.start(slot, slot, last.position, Some(state.bytes()))
+            self.backend.start(slot, slot, last.position, Some(state.saved()))
         } else {
             self.backend.start(slot, slot, Position(0), None)
         };

@@ -280,7 +280,7 @@ impl<B: Backend> DecodeLane<B> {
         let found = start.checkpoint.and_then(|id| Checkpoint::find(&self.kept, id, keep));
         let checkpoint = found.as_ref().map(|(checkpoint, _)| *checkpoint);
         let keep = match &found {
-            Some((_, state)) => self.backend.start(slot, source, keep, Some(state.bytes())),
+            Some((_, state)) => self.backend.start(slot, source, keep, Some(state.saved())),
             None if start.checkpoint.is_none() => self.backend.start(slot, source, keep, None),
             None => self.backend.start(slot, slot, Position(0), None), // it was not saved
         };

@@ -260,9 +260,9 @@ impl DiskLane {
             return Err(Undone::Gone);
         }
         let (parent, tokens) = (FileId::default(), Box::default());
-        let content = state.bytes().len() as u64;
-        let head = Head { file, parent, state: Some(position.0), tokens, content };
-        put(self, &head, state.bytes())
+        let content = state.saved();
+        let state = Some(position.0);
+        put(self, &Head { file, parent, state, tokens, content: content.len() as u64 }, content)
     }
 
     fn read_page(&mut self, page: PageId, file: FileId, source: Source) -> Result<u64, Undone> {
@@ -298,11 +298,9 @@ impl DiskLane {
         let (note, bytes) = state.parts();
         *note = StateNote::default();
         let read = Self::read(folder, slots, file, Some(position.0), |_, content| {
-            if content.len() != bytes.len() {
-                return Err(Undone::Size);
-            }
-            bytes.copy_from_slice(content);
-            *note = StateNote { position, serial: kept.next_save() };
+            let place = bytes.get_mut(..content.len()).ok_or(Undone::Size)?;
+            place.copy_from_slice(content);
+            *note = StateNote { position, serial: kept.next_save(), length: content.len() };
             Ok(())
         });
         drop(state);

@@ -1,4 +1,4 @@
-//! What texts leave outside the KV cache: the cells of their tokens, in pages, and recurrent
+//! What texts leave outside the KV cache: the cells of their tokens, in pages, and
 //! states. The decode lane copies both out of the KV cache and back. The disk lane writes them to
 //! files, and reads them again.
 
@@ -30,6 +30,8 @@ pub struct StateNote {
     pub position: Position,
     /// The number of its save, from 1. 0 if the place holds no state.
     pub serial: u64,
+    /// Its bytes.
+    pub length: usize,
 }
 
 /// The sizes of [`Kept`].
@@ -43,7 +45,7 @@ pub struct KeptSizes {
     pub page_bytes: usize,
     /// Places for states.
     pub states: usize,
-    /// The bytes of a state.
+    /// Most bytes of a state.
     pub state_bytes: usize,
 }
 
@@ -115,5 +117,12 @@ impl StateNote {
     /// Whether the place holds the state behind `position` tokens.
     pub fn is_behind(&self, position: Position) -> bool {
         self.serial > 0 && self.position == position
+    }
+}
+
+impl Block<'_, StateNote> {
+    /// The bytes of the state.
+    pub fn saved(&self) -> &[u8] {
+        &self.bytes()[..self.note().length]
     }
 }

@@ -273,13 +273,13 @@ impl Backend for FakeModel {
         true
     }
 
-    fn save(&mut self, slot: SlotId, state: &mut [u8]) -> bool {
+    fn save(&mut self, slot: SlotId, state: &mut [u8]) -> usize {
         let (tokens, tail) = self.states[slot.index()];
         assert_eq!(tokens, self.slots[slot.index()].len());
         let (count, rest) = state.split_at_mut(8);
         count.copy_from_slice(&(tokens as u64).to_le_bytes());
         tail.write(rest);
-        true
+        STATE_BYTES
     }
 
     fn restore(&mut self, slot: SlotId, state: &[u8], tokens: Position) -> bool {

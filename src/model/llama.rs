@@ -221,8 +221,7 @@ impl LlamaDecoder {
         unsafe { sys::llama_state_seq_get_data_ext(self.context, to, room, sequence, flags) }
     }
 
-    /// Gives a sequence a state. Returns whether all bytes were read. Behind the end of a window's
-    /// cells, there may be others.
+    /// Gives a sequence a state. Returns whether all bytes were read.
     fn write_state(&self, sequence: sys::llama_seq_id, flags: u32, bytes: &[u8]) -> bool {
         let (from, count) = (bytes.as_ptr(), bytes.len());
         // SAFETY: the context is live, the sequence is below n_seq_max, and `read_state` wrote the
@@ -230,7 +229,7 @@ impl LlamaDecoder {
         let read = unsafe {
             sys::llama_state_seq_set_data_ext(self.context, from, count, sequence, flags)
         };
-        read == count || (read > 0 && flags == STATE_ONLY && self.window.is_some())
+        read == count
     }
 
     /// Copies the window of a sequence to another one, and removes those that they share.
@@ -450,10 +449,8 @@ impl Backend for LlamaDecoder {
         goes && self.window_reaches(slot, from) && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
     }
 
-    fn save(&mut self, slot: SlotId, state: &mut [u8]) -> bool {
-        let written = self.read_state(slot.0.into(), STATE_ONLY, state);
-        state[written..].fill(0); // nothing of another text
-        written == state.len() || (written > 0 && self.window.is_some())
+    fn save(&mut self, slot: SlotId, state: &mut [u8]) -> usize {
+        self.read_state(slot.0.into(), STATE_ONLY, state)
     }
 
     fn restore(&mut self, slot: SlotId, state: &[u8], tokens: Position) -> bool {

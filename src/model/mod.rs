@@ -82,9 +82,9 @@ pub trait Backend {
     /// if the slot has a state that cannot go back so far. Removing all of them always succeeds.
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool;
 
-    /// Copies the state of a slot into `state`, which has room for the largest one. Returns whether
-    /// that succeeded.
-    fn save(&mut self, slot: SlotId, state: &mut [u8]) -> bool;
+    /// Copies the state of a slot into `state`, which has room for the largest one. Returns the bytes
+    /// that it takes, 0 if that failed.
+    fn save(&mut self, slot: SlotId, state: &mut [u8]) -> usize;
 
     /// Gives a slot a saved state, which stands behind its first `tokens` tokens, and removes the
     /// others. Returns false if that failed: the slot must then be cleared.

@@ -136,8 +136,8 @@ impl Disk {
             FileJob::WriteState { place, position, file } => {
                 let state = self.kept.state(place).expect("nobody else writes it");
                 assert!(state.note().is_behind(position), "a state is written once it is saved");
-                task.bytes = state.bytes().len() as u64;
-                states.insert((file, position), state.bytes().to_vec());
+                task.bytes = state.saved().len() as u64;
+                states.insert((file, position), state.saved().to_vec());
                 Outcome::Done
             }
             FileJob::ReadState { place, position, file, source } => {
@@ -152,7 +152,7 @@ impl Disk {
                     Some(content) => {
                         bytes.copy_from_slice(content);
                         let serial = self.kept.next_save();
-                        *note = StateNote { position, serial };
+                        *note = StateNote { position, serial, length: bytes.len() };
                         Outcome::Done
                     }
                     None => {
@@ -189,7 +189,7 @@ impl Disk {
                 let state = self.kept.state(place).expect("nobody else writes it");
                 assert!(state.note().is_behind(position), "a state is written once it is saved");
                 let states = &mut self.unfinished.as_mut().unwrap().1.states;
-                states.insert((file, position), state.bytes().to_vec());
+                states.insert((file, position), state.saved().to_vec());
                 Outcome::Done
             }
             FileJob::EndSave { keep } => {

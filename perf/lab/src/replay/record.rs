@@ -166,7 +166,7 @@ impl<B: Backend> Backend for Replayed<B> {
         self.model.load_page(slot, page)
     }
 
-    fn save(&mut self, slot: SlotId, state: &mut [u8]) -> bool {
+    fn save(&mut self, slot: SlotId, state: &mut [u8]) -> usize {
         self.model.save(slot, state)
     }
 
