@@ -205,9 +205,9 @@ pub struct ServeArgs {
     /// Longest time of a request in seconds, which its timeout_ms can only shorten; 0 sets no limit
     #[arg(long, value_name = "S", default_value_t = 0, help_heading = "Scheduling")]
     request_timeout_s: u32,
-    /// Most saved states of a recurrent model for each of --parallel, from which later prompts
-    /// start; llama-server's name for it (also -ctxcp) [default: 32, or what an eighth of the memory
-    /// holds if that is less]
+    /// Most saved states of a model with recurrent layers or a sliding window for each of
+    /// --parallel, from which later prompts start; llama-server's name for it (also -ctxcp)
+    /// [default: 32, or what an eighth of the memory holds if that is less]
     #[arg(long, value_name = "N", help_heading = "KV cache")]
     ctx_checkpoints: Option<usize>,
     /// Memory in MiB for the prefixes of prompts that the KV cache has no room for; 0 keeps none

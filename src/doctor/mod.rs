@@ -304,12 +304,19 @@ pub fn model(source: &Source, config: &ServeConfig, bytes_per_s: Option<f64>) ->
             gib(available)
         )
     };
+    let has_window = info.window > 0 && config.cache.unified && !config.cache.swa_full;
     match context {
         Ok(tokens) => {
             let bytes = f64::from(tokens) * info.kv_bytes_per_token as f64;
             let cache = gib((bytes * config.cache.relative_size()) as u64);
-            Finding::good("model", found(format!(", {cache:.2} GiB of KV cache ({tokens} tokens)")))
+            let most = if has_window { "at most " } else { "" };
+            let cache = format!(", {most}{cache:.2} GiB of KV cache ({tokens} tokens)");
+            Finding::good("model", found(cache))
         }
+        Err(error) if has_window => Finding::good("model", found(String::new())).but(
+            Severity::Advice,
+            format!("{error}; its layers with a sliding window take less, so try it"),
+        ),
         Err(error) => Finding::good("model", found(String::new())).but(Severity::Bad, error),
     }
 }

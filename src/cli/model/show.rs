@@ -83,6 +83,8 @@ fn text(path: &Path, info: &ModelInfo, types: &[TypeShare]) -> String {
     let types: Vec<String> = types.iter().map(share).collect();
     let tokens = TOKENS.min(info.context_trained.into());
     let yes_no = |is: bool| if is { "yes" } else { "no" };
+    let most = if info.window > 0 { "at most " } else { "" };
+    let cache = megabytes(tokens * info.kv_bytes_per_token);
     let rows = [
         ("name", info.name.clone()),
         ("file", path.display().to_string()),
@@ -92,10 +94,8 @@ fn text(path: &Path, info: &ModelInfo, types: &[TypeShare]) -> String {
         ("weights", megabytes(info.size_bytes)),
         ("tensors", types.join(", ")),
         ("context", format!("{} tokens", info.context_trained)),
-        (
-            "KV cache",
-            format!("{} for {tokens} tokens, in f16", megabytes(tokens * info.kv_bytes_per_token)),
-        ),
+        ("KV cache", format!("{most}{cache} for {tokens} tokens, in f16")),
+        ("sliding window", if info.window > 0 { info.window.to_string() } else { "none".into() }),
         ("vocabulary", format!("{} tokens", info.n_vocab)),
         ("embedding", format!("{} numbers", info.n_embd_out)),
         ("pooling", pooling(info).unwrap_or("none").into()),
@@ -116,6 +116,7 @@ fn to_json(path: &Path, info: &ModelInfo, types: &[TypeShare]) -> serde_json::Va
         "tensors": types.iter().map(share).collect::<Vec<_>>(),
         "context_tokens": info.context_trained,
         "kv_bytes_per_token": info.kv_bytes_per_token,
+        "sliding_window_tokens": info.window,
         "vocabulary_tokens": info.n_vocab,
         "embedding_numbers": info.n_embd_out,
         "pooling": pooling(info),
