@@ -8,6 +8,7 @@ use crate::config::ServeConfig;
 use crate::limits::{CHECKPOINTS_MAX, CONTEXT_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
 use crate::memory::gib;
 use crate::model::footprint::Footprint;
+use crate::model::window;
 use crate::types::{FlashAttention, ModelInfo, Speculation};
 
 /// Tokens of a small request.
@@ -46,6 +47,17 @@ pub(super) fn choose_checkpoints(
     let default = (CHECKPOINTS_OF_SLOT * config.parallel).min(fit);
     let wanted = config.ctx_checkpoints.map(|number| number * config.parallel);
     wanted.unwrap_or(default).min(CHECKPOINTS_MAX)
+}
+
+/// The memory of a sliding window beside the states of the running sequences: its cells of a pass,
+/// and the cells of the other layers that llama.cpp makes beyond a small context.
+pub(super) fn window_bytes(config: &ServeConfig, footprint: Footprint) -> u64 {
+    let Footprint { window, window_cell, cell, .. } = footprint;
+    let (sequences, rows) = (config.parallel as u32 + 1, config.ubatch_rows as u32); // as in `size`
+    let least = u64::from(window::cells(window as u32, sequences, rows)); // llama.cpp's number
+    let asked = config.context_tokens.map_or(least, u64::from);
+    let more = if window > 0 { least.saturating_sub(asked) * cell as u64 } else { 0 };
+    u64::from(rows) * window_cell as u64 + more
 }
 
 /// What a model tells of its cache, if some layers keep only the cells of a sliding window.

@@ -27,7 +27,9 @@ use std::time::{Duration, Instant};
 
 use rtrb::{Producer, RingBuffer};
 
-use self::context::{checkpoint_interval, choose_checkpoints, kept_info, spare_bytes, trained};
+use self::context::{
+    checkpoint_interval, choose_checkpoints, kept_info, spare_bytes, trained, window_bytes,
+};
 pub use self::context::{choose_context, choose_rollback};
 use self::decode::Models;
 pub use self::decode::start_decode;
@@ -173,7 +175,8 @@ impl Server {
         let checkpoints = choose_checkpoints(&self.config, footprint.state, available);
         let rollback = choose_rollback(&self.config, footprint, available);
         let running = (self.config.parallel + 1) * (1 + rollback as usize);
-        let states_bytes = ((running + checkpoints) * footprint.state) as u64;
+        let window_bytes = window_bytes(&self.config, footprint);
+        let states_bytes = ((running + checkpoints) * footprint.state) as u64 + window_bytes;
         let context_tokens = choose_context(
             &self.config,
             &info,
@@ -181,6 +184,17 @@ impl Server {
             requests + states_bytes,
             available,
         )?;
+        if footprint.window > 0 {
+            let all = context_tokens as usize * footprint.window_cell;
+            let kept = (self.config.parallel + 1) * footprint.state;
+            let [all, kept] = [all, kept].map(|bytes| memory::gib(bytes as u64));
+            tracing::info!(
+                tokens = footprint.window,
+                gib = kept,
+                in_place_of = all,
+                "sliding window"
+            );
+        }
         let abort = self.control.abort.clone();
         let spare = spare_bytes(
             &self.config,

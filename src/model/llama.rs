@@ -16,7 +16,7 @@ use llama_cpp_sys_2 as sys;
 use super::rollback::Rollback;
 use super::rows::RowArrays;
 use super::threads::ComputeThreads;
-use super::window::Window;
+use super::window::{self, Window};
 use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
@@ -137,6 +137,8 @@ impl LlamaDecoder {
                 params.n_seq_max += 1; // for copies of pages
                 params.n_outputs_max = params.n_outputs_max.max(params.n_seq_max);
             }
+            let least = window::cells(config.window, params.n_seq_max, config.ubatch_rows);
+            params.n_ctx = params.n_ctx.max(least);
         })?;
         // SAFETY: both pointers were checked; the pool is freed after the context.
         let memory = unsafe {
@@ -247,7 +249,7 @@ impl LlamaDecoder {
         let Some(window) = &self.window else { return true };
         // SAFETY: the memory belongs to the live context, and the slot is below n_seq_max.
         let first = unsafe { sys::llama_memory_seq_pos_min(self.memory, slot.0.into()) };
-        from == Position(0) || first <= window.first_seen(from)
+        from == Position(0) || (0..=window.first_seen(from)).contains(&first)
     }
 
     /// Most tokens by which a recurrent state can go back; 0 if it cannot.
@@ -446,7 +448,8 @@ impl Backend for LlamaDecoder {
         // SAFETY: the memory belongs to the live context. The end of a sequence may be removed for
         // every slot below n_seq_max. If a recurrent state stands in it and cannot go back, nothing
         // is removed.
-        goes && self.window_reaches(slot, from) && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
+        goes && self.window_reaches(slot, from)
+            && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
     }
 
     fn save(&mut self, slot: SlotId, state: &mut [u8]) -> usize {

@@ -27,7 +27,7 @@ mod specials;
 mod threads;
 mod tokenizer;
 pub mod vocab;
-mod window;
+pub mod window;
 
 use std::ops::Range;
 

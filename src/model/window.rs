@@ -8,6 +8,12 @@
 
 use crate::types::Position;
 
+/// The cells that the windows of `sequences` sequences need at most, and a pass of `rows` rows.
+/// llama.cpp keeps no more of them than it has of other layers.
+pub fn cells(window: u32, sequences: u32, rows: u32) -> u32 {
+    window * sequences + rows // both bounded in `limits`, and a window by the model's length
+}
+
 /// The window of a context.
 pub(super) struct Window {
     tokens: u32,

@@ -36,6 +36,28 @@ fn a_window_goes_back_over_its_last_step_and_not_much_further() {
     assert!(model.remove(0, all));
 }
 
+/// Each has a window of its own, although all share the other cells.
+#[test]
+fn a_small_context_has_room_for_the_windows_of_all() {
+    let context_tokens = Some(256);
+    let server =
+        TestServer::file(hybrid(WINDOW), ServeConfig { parallel: 8, context_tokens, ..config() });
+    let complete = |prompts: &[Vec<i64>]| {
+        let body =
+            json!({"prompt": prompts, "max_tokens": 8, "temperature": 0, "ignore_eos": true});
+        let answer = server.post("/v1/completions", &body.to_string()).json();
+        let texts = answer["choices"].as_array().unwrap_or_else(|| panic!("{answer}"));
+        texts.iter().map(|choice| choice["text"].to_string()).collect::<Vec<_>>()
+    };
+    let beginning: Vec<i64> = (0..120).map(|number| 300 + number * 7 % 1000).collect();
+    let prompts: Vec<Vec<i64>> =
+        (0..8).map(|number| [&beginning[..], &[600 + number; 3]].concat()).collect();
+    let alone: Vec<_> = prompts.chunks(1).flat_map(complete).collect();
+    for _ in 0..3 {
+        assert_eq!(complete(&prompts), alone);
+    }
+}
+
 /// llama.cpp reuses no cell that two sequences share.
 #[test]
 fn a_copy_has_cells_of_its_own() {

@@ -126,7 +126,8 @@ impl Simulation {
             if is_recurrent || random.one_in(3) { 0 } else { random.within(1, GUESSES_MAX) };
         let end_one_in = if random.one_in(4) { 0 } else { random.within(2, 60) as u64 };
         let metrics = Arc::new(Metrics::default());
-        let options = FakeOptions { end_one_in, is_recurrent, has_window, ..FakeOptions::default() };
+        let options =
+            FakeOptions { end_one_in, is_recurrent, has_window, ..FakeOptions::default() };
         let context = capacity.context_tokens as usize;
         let model = FakeModel::new(slots, context, capacity.step_rows, options);
         let drafter = drafter(&mut random, seed, options, slots, context);
