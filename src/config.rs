@@ -89,7 +89,7 @@ pub struct ServeConfig {
     pub request_timeout: Option<Duration>,
     /// Time limit of one step. After it, the model counts as hung.
     pub step_timeout: Duration,
-    /// Most saved states of a recurrent model for each of `parallel`; `None` chooses by memory.
+    /// Most saved states for each of `parallel`; `None` chooses by memory.
     pub ctx_checkpoints: Option<usize>,
     /// MiB of memory for prefixes that the KV cache has no room for; `None` chooses by memory.
     pub cache_ram: Option<usize>,

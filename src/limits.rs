@@ -10,7 +10,7 @@ use std::time::Duration;
 /// sequence ids (`LLAMA_MAX_SEQ`).
 pub const SLOTS_MAX: usize = 256;
 
-/// Saved recurrent states of all slots together.
+/// Saved states of all slots together.
 pub const CHECKPOINTS_MAX: usize = 4096;
 
 /// Pages of the prefix store.

@@ -176,6 +176,8 @@ def streams(texts: Texts, seconds: int) -> dict[str, dict]:
         last = None
         while not over.is_set():
             line = response.readline()
+            if not line:
+                break
             if line.startswith(b"data: "):
                 now = time.monotonic()
                 if last:

@@ -1,4 +1,4 @@
-//! Recurrent states that this lane has saved, or that came from a file.
+//! States that this lane has saved, or that came from a file.
 
 use crate::memory::{Block, Kept, StateNote};
 use crate::types::{CheckpointId, Position};

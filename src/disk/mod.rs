@@ -298,8 +298,8 @@ impl DiskLane {
         let (note, bytes) = state.parts();
         *note = StateNote::default();
         let read = Self::read(folder, slots, file, Some(position.0), |_, content| {
-            let place = bytes.get_mut(..content.len()).ok_or(Undone::Size)?;
-            place.copy_from_slice(content);
+            let place = bytes.get_mut(..content.len()).filter(|place| !place.is_empty());
+            place.ok_or(Undone::Size)?.copy_from_slice(content);
             *note = StateNote { position, serial: kept.next_save(), length: content.len() };
             Ok(())
         });

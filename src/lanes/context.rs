@@ -4,6 +4,7 @@
 //! default is for one coding agent beside small requests. It has room for a text of the length that
 //! the model was trained with, but takes much memory only where much more is left.
 
+use super::size::step_rows;
 use crate::config::ServeConfig;
 use crate::limits::{CHECKPOINTS_MAX, CONTEXT_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
 use crate::memory::gib;
@@ -35,11 +36,7 @@ const CHECKPOINT_TOKENS: usize = 512;
 
 /// Chooses the number of places for saved states, each of `state_bytes`; 0 bytes mean that the
 /// model has no states.
-pub(super) fn choose_checkpoints(
-    config: &ServeConfig,
-    state_bytes: usize,
-    available_bytes: u64,
-) -> usize {
+fn choose_checkpoints(config: &ServeConfig, state_bytes: usize, available_bytes: u64) -> usize {
     if state_bytes == 0 || !config.cache_prompt {
         return 0;
     }
@@ -49,23 +46,57 @@ pub(super) fn choose_checkpoints(
     wanted.unwrap_or(default).min(CHECKPOINTS_MAX)
 }
 
-/// The memory of a sliding window beside the states of the running sequences: its cells of a pass,
-/// and the cells of the other layers that llama.cpp makes beyond a small context.
-pub(super) fn window_bytes(config: &ServeConfig, footprint: Footprint) -> u64 {
-    let Footprint { window, window_cell, cell, .. } = footprint;
-    let (sequences, rows) = (config.parallel as u32 + 1, config.ubatch_rows as u32); // as in `size`
-    let least = u64::from(window::cells(window as u32, sequences, rows)); // llama.cpp's number
-    let asked = config.context_tokens.map_or(least, u64::from);
-    let more = if window > 0 { least.saturating_sub(asked) * cell as u64 } else { 0 };
-    u64::from(rows) * window_cell as u64 + more
+/// The sizes of a server's caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CacheSizes {
+    /// Places for saved states.
+    pub checkpoints: usize,
+    /// Most tokens by which a recurrent state can go back.
+    pub rollback: u32,
+    /// KV cells of all slots together.
+    pub context_tokens: u32,
+    /// The cells that the sliding windows of all slots need at most; 0 without them.
+    pub window_cells: u32,
+    /// The bytes of memory that are left.
+    pub spare: u64,
 }
 
-/// What a model tells of its cache, if some layers keep only the cells of a sliding window.
-pub(super) fn kept_info(info: &ModelInfo, footprint: Footprint) -> ModelInfo {
-    let Footprint { cell, window_cell, .. } = footprint;
-    let part = cell as f64 / (cell + window_cell).max(1) as f64;
-    let kv_bytes = info.kv_bytes_per_token as f64 * if window_cell > 0 { part } else { 1.0 };
-    ModelInfo { kv_bytes_per_token: kv_bytes as u64, ..info.clone() }
+/// Chooses the sizes of the caches of a model and its draft model. Requests take `request_bytes`.
+///
+/// # Errors
+/// As for [`choose_context`].
+pub(super) fn choose_caches(
+    config: &ServeConfig,
+    info: &ModelInfo,
+    draft: Option<&ModelInfo>,
+    footprint: Footprint,
+    request_bytes: u64,
+    available: u64,
+) -> Result<CacheSizes, String> {
+    let checkpoints = choose_checkpoints(config, footprint.state, available);
+    let rollback = choose_rollback(config, footprint, available);
+    let (window, sequences) = (footprint.window as u32, config.parallel as u32 + 1); // one for pages
+    let rows = step_rows(config.batch_rows, config.ubatch_rows, config.parallel) as u32;
+    let window_cells = if window > 0 { window::cells(window, sequences, rows) } else { 0 };
+    let states = match window {
+        0 => sequences as usize * (1 + rollback as usize),
+        _ => 1, // to copy one
+    };
+    let states_bytes = (states + checkpoints) as u64 * footprint.state as u64;
+    let window_bytes = u64::from(window_cells) * footprint.window_cell as u64;
+    let info = kept_info(config, info, footprint);
+    let taken = request_bytes + states_bytes + window_bytes;
+    let context_tokens = choose_context(config, &info, draft, taken, available)?;
+    let spare = spare_bytes(config, &info, draft, taken, available, context_tokens);
+    Ok(CacheSizes { checkpoints, rollback, context_tokens, window_cells, spare })
+}
+
+/// What a model tells of its cache. If some layers keep only the cells of a sliding window, a token
+/// takes what it takes in the others.
+fn kept_info(config: &ServeConfig, info: &ModelInfo, footprint: Footprint) -> ModelInfo {
+    let in_f16 = footprint.cell as f64 / config.cache.relative_size();
+    let kv_bytes = if footprint.window > 0 { in_f16 as u64 } else { info.kv_bytes_per_token };
+    ModelInfo { kv_bytes_per_token: kv_bytes, ..info.clone() }
 }
 
 /// Chooses by how many tokens a recurrent state can go back, which bounds the guesses of a step.
@@ -94,7 +125,7 @@ pub(super) fn checkpoint_interval(footprint: Footprint) -> usize {
 }
 
 /// The memory that is left beside a KV cache of this size.
-pub(super) fn spare_bytes(
+fn spare_bytes(
     config: &ServeConfig,
     info: &ModelInfo,
     draft: Option<&ModelInfo>,
@@ -265,6 +296,31 @@ mod tests {
         let config = ServeConfig { cache, ..ServeConfig::default() };
         assert_eq!(chosen(&config, &info(), 64 * GIB), 8 * 32_768);
         assert_eq!(chosen(&config, &info(), 3 * GIB), 8 * 2048, "more than half of the memory");
+    }
+
+    #[test]
+    fn layers_with_a_sliding_window_leave_memory_to_the_others() {
+        let config = ServeConfig::default();
+        let chosen =
+            |footprint| choose_caches(&config, &info(), None, footprint, 0, 16 * GIB).unwrap();
+        let full = chosen(Footprint::default());
+        assert_eq!((full.window_cells, full.checkpoints), (0, 0));
+        let (window, window_cell) = (512, 83_000);
+        let state = window * window_cell;
+        let footprint =
+            Footprint { cell: 17_000, window, window_cell, state, ..Footprint::default() };
+        let sizes = chosen(footprint);
+        assert_eq!(sizes.window_cells, 9 * 512 + 256);
+        assert_eq!(sizes.checkpoints, (2 * GIB / state as u64) as usize);
+        assert_eq!(
+            (full.context_tokens < 80_000, sizes.context_tokens),
+            (true, 131_072 + 7 * 2048)
+        );
+        let taken = u64::from(sizes.window_cells) * window_cell as u64
+            + (sizes.checkpoints as u64 + 1) * state as u64
+            + u64::from(sizes.context_tokens) * (17_000 + 512);
+        assert!(sizes.spare < (16 * GIB) * 9 / 10 - taken);
+        assert!(sizes.spare > (16 * GIB) * 8 / 10 - taken);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::types::ModelInfo;
 
 const MIB: u64 = 1 << 20;
 
-/// Fewest pages, each with a recurrent state, for which there must be room.
+/// Fewest pages, each with a state, for which there must be room.
 const FILES_MIN: u64 = 4;
 
 /// The folders of files with texts.

@@ -27,9 +27,7 @@ use std::time::{Duration, Instant};
 
 use rtrb::{Producer, RingBuffer};
 
-use self::context::{
-    checkpoint_interval, choose_checkpoints, kept_info, spare_bytes, trained, window_bytes,
-};
+use self::context::{CacheSizes, checkpoint_interval, choose_caches, trained};
 pub use self::context::{choose_context, choose_rollback};
 use self::decode::Models;
 pub use self::decode::start_decode;
@@ -166,45 +164,39 @@ impl Server {
     pub fn serve_loaded(&mut self, loaded: &Loaded) -> Result<Arc<ServedModel>, String> {
         let requests = (self.request_bytes + self.request_bytes / RESPONSES_SHARE) as u64;
         let is_recurrent = loaded.info.is_recurrent;
-        let footprint = self.footprint(loaded)?;
+        let mut footprint = self.footprint(loaded)?;
         // What cannot be saved cannot be shared.
         self.config.cache.unified &= !is_recurrent || footprint.state > 0;
-        let info = kept_info(&loaded.info, footprint);
         let draft = load_draft(&self.config, loaded, footprint.goes_back, self.control.clone())?;
-        let available = memory::available_bytes();
-        let checkpoints = choose_checkpoints(&self.config, footprint.state, available);
-        let rollback = choose_rollback(&self.config, footprint, available);
-        let running = (self.config.parallel + 1) * (1 + rollback as usize);
-        let window_bytes = window_bytes(&self.config, footprint);
-        let states_bytes = ((running + checkpoints) * footprint.state) as u64 + window_bytes;
-        let context_tokens = choose_context(
-            &self.config,
-            &info,
-            draft.as_ref().map(|draft| &draft.info),
-            requests + states_bytes,
-            available,
-        )?;
-        if footprint.window > 0 {
-            let all = context_tokens as usize * footprint.window_cell;
-            let kept = (self.config.parallel + 1) * footprint.state;
-            let [all, kept] = [all, kept].map(|bytes| memory::gib(bytes as u64));
+        let (draft_info, available) =
+            (draft.as_ref().map(|draft| &draft.info), memory::available_bytes());
+        let choose = |config: &ServeConfig, footprint| {
+            choose_caches(config, &loaded.info, draft_info, footprint, requests, available)
+        };
+        let mut caches = choose(&self.config, footprint)?;
+        if caches.context_tokens < caches.window_cells {
+            let CacheSizes { context_tokens, window_cells, .. } = caches;
             tracing::info!(
-                tokens = footprint.window,
-                gib = kept,
-                in_place_of = all,
-                "sliding window"
+                context_tokens,
+                window_cells,
+                "the windows of all requests need more cells than the context has, so layers with a \
+                 sliding window keep all; a larger --ctx-size or a smaller --parallel changes that"
             );
+            self.config.cache.swa_full = true;
+            footprint = Footprint::default();
+            caches = choose(&self.config, footprint)?;
+        }
+        let CacheSizes { checkpoints, rollback, context_tokens, spare, .. } = caches;
+        if footprint.window > 0 {
+            let of = |cells: u32| memory::gib(u64::from(cells) * footprint.window_cell as u64);
+            let (gib, in_place_of) = (of(caches.window_cells), of(context_tokens));
+            tracing::info!(tokens = footprint.window, gib, in_place_of, "sliding window");
         }
         let abort = self.control.abort.clone();
-        let spare = spare_bytes(
-            &self.config,
-            &info,
-            draft.as_ref().map(|draft| &draft.info),
-            requests + states_bytes,
-            available,
-            context_tokens,
-        );
-        let (pages, page_bytes) = choose_pages(&self.config, footprint, spare)?;
+        let has_states = is_recurrent || footprint.window > 0;
+        let stores = !has_states || checkpoints > 0; // a page is of use only before a state
+        let stored = if stores { footprint } else { Footprint::default() };
+        let (pages, page_bytes) = choose_pages(&self.config, stored, spare)?;
         let context = ContextConfig {
             state_bytes: footprint.state,
             rollback,
@@ -212,7 +204,7 @@ impl Server {
             stores_pages: pages.count > 0,
             ..context_config(&self.config, loaded, context_tokens, abort)
         };
-        let states = (is_recurrent || footprint.window > 0).then(|| {
+        let states = has_states.then(|| {
             let interval = checkpoint_interval(footprint);
             States { checkpoints, interval, is_recurrent }
         });

@@ -40,11 +40,16 @@ pub fn context_config(
     abort: Arc<StepAbort>,
 ) -> ContextConfig {
     let theirs = config.cache.flash_attention == FlashAttention::Llama;
+    // A later pass of a step may take cells of a window that a wrong guess of the first one needs.
+    let rows = match loaded.info.window {
+        0 => config.ubatch_rows,
+        _ => step_rows(config.batch_rows, config.ubatch_rows, config.parallel),
+    };
     ContextConfig {
         context_tokens,
         slots: config.parallel as u32,       // at most SLOTS_MAX
         step_rows: config.batch_rows as u32, // at most STEP_ROWS_MAX
-        ubatch_rows: config.ubatch_rows as u32,
+        ubatch_rows: rows as u32,
         decode_cores: by_speed(&config.placement.decode_cores),
         pinned: config.placement.pinned,
         poll: config.poll,
@@ -106,7 +111,7 @@ pub fn capacity(config: &ServeConfig, context_tokens: u32, sequence_tokens: u32)
 
 /// The most rows of a step. llama.cpp would split more than it computes at once. But a prompt needs
 /// room beside all other sequences, each with a row of its own.
-fn step_rows(batch_rows: usize, ubatch_rows: usize, slots: usize) -> usize {
+pub(super) fn step_rows(batch_rows: usize, ubatch_rows: usize, slots: usize) -> usize {
     batch_rows.min(ubatch_rows.max(2 * slots))
 }
 

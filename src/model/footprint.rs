@@ -10,9 +10,9 @@ use super::llama::{ALL, ContextConfig, LlamaDecoder, STATE_ONLY, is_recurrent, n
 use super::{Backend, DecodeRow};
 use crate::types::{CacheLayout, Logits, Position, SlotId};
 
-/// Architectures whose windows are others: those of Llama 4 end at fixed places, and the other two
-/// keep more than keys and values.
-const OTHER_WINDOWS: [&str; 3] = ["llama4", "deepseek4", "dots3note"];
+/// Architectures that are left out: a window of Llama 4 begins at a multiple of its length, and llama.cpp
+/// has another kind of cache for the other one.
+const OTHER_WINDOWS: [&str; 2] = ["llama4", "dots3note"];
 
 /// What llama.cpp writes for a sequence, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Footprint {
     pub window: usize,
     /// The cells of one token in these layers.
     pub window_cell: usize,
-    /// What stands before the cells.
+    /// What stands before the cells in a page of the prefix store, with what takes the place of a state.
     pub header: usize,
     /// Whether its recurrent state can go back by some tokens.
     pub goes_back: bool,
@@ -94,5 +94,5 @@ fn window_of(model: &Arc<LlamaModel>, cache: CacheLayout) -> u32 {
     }
     // SAFETY: the model is live.
     let tokens = unsafe { sys::llama_model_n_swa(raw(model)) };
-    u32::try_from(tokens).unwrap_or(0)
+    u32::try_from(tokens).ok().filter(|tokens| *tokens < model.n_ctx_train()).unwrap_or(0)
 }

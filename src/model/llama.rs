@@ -16,7 +16,7 @@ use llama_cpp_sys_2 as sys;
 use super::rollback::Rollback;
 use super::rows::RowArrays;
 use super::threads::ComputeThreads;
-use super::window::{self, Window};
+use super::window::Window;
 use super::{Backend, DecodeRow, StepError, library};
 use crate::abort::StepAbort;
 use crate::kernels::{InstructionSet, ggml};
@@ -50,7 +50,8 @@ pub struct ContextConfig {
     pub poll: u32,
     /// The bytes of a state; 0 if none is saved.
     pub state_bytes: usize,
-    /// The tokens of the sliding window, if only its cells are kept; 0 if there is none.
+    /// The tokens of the sliding window, if only its cells are kept; 0 otherwise. The context needs at
+    /// least as many tokens as [`cells`](super::window::cells).
     pub window: u32,
     /// Most tokens by which a recurrent state can go back (`n_rs_seq`).
     pub rollback: u32,
@@ -137,8 +138,6 @@ impl LlamaDecoder {
                 params.n_seq_max += 1; // for copies of pages
                 params.n_outputs_max = params.n_outputs_max.max(params.n_seq_max);
             }
-            let least = window::cells(config.window, params.n_seq_max, config.ubatch_rows);
-            params.n_ctx = params.n_ctx.max(least);
         })?;
         // SAFETY: both pointers were checked; the pool is freed after the context.
         let memory = unsafe {
@@ -181,8 +180,12 @@ impl LlamaDecoder {
             let slots = config.slots as usize;
             decoder.rollback = Some(Rollback::new(most, slots, config.state_bytes));
         }
-        if config.window > 0 {
-            decoder.window = Some(Window::new(config.window, config.state_bytes));
+        // SAFETY: the model is live.
+        let window = unsafe { sys::llama_model_n_swa(raw(&decoder._model)) };
+        // llama.cpp reuses cells that no later token sees, even if all are kept.
+        if window > 0 && !is_recurrent(&decoder._model) {
+            let is_alone = config.window > 0;
+            decoder.window = Some(Window::new(window as u32, is_alone, config.state_bytes));
         }
         if config.stores_pages {
             let sequence = SlotId(config.slots as u16); // at most SLOTS_MAX
@@ -194,11 +197,12 @@ impl LlamaDecoder {
 
     /// The smallest state that a sequence can have; empty without states. The sequence is unused.
     fn least_state(&mut self, sequence: SlotId) -> Result<Box<[u8]>, String> {
-        if self.window.is_none() && !is_recurrent(&self._model) {
+        let has_window = self.window.as_ref().is_some_and(|window| window.is_alone);
+        if !has_window && !is_recurrent(&self._model) {
             return Ok(Box::default());
         }
         let id = sequence.0.into();
-        if self.window.is_some() {
+        if has_window {
             let logits = Logits::Sample;
             let row = DecodeRow { token: 0, position: Position(0), slot: sequence, logits };
             let step = self.decode(&[row]);
@@ -236,7 +240,7 @@ impl LlamaDecoder {
 
     /// Copies the window of a sequence to another one, and removes those that they share.
     fn copy_window(&mut self, from: SlotId, to: SlotId) -> bool {
-        let Some(mut window) = self.window.take() else { return true };
+        let Some(mut window) = self.window.take_if(|window| window.is_alone) else { return true };
         let state = window.room_for_state(self.state_bytes(from.0.into(), STATE_ONLY));
         let is_copied = self.read_state(from.0.into(), STATE_ONLY, state) == state.len()
             && self.write_state(to.0.into(), STATE_ONLY, state);
@@ -482,7 +486,7 @@ impl Backend for LlamaDecoder {
         let mut is_read = self.write_state(moves.sequence, ALL, page);
         if is_read {
             self.share_cells(moves.sequence, slot.0.into(), -1..-1);
-            if self.window.is_some() {
+            if self.window.as_ref().is_some_and(|window| window.is_alone) {
                 is_read = self.write_state(slot.0.into(), STATE_ONLY, &moves.least_state);
             }
         }

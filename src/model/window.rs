@@ -1,30 +1,33 @@
 //! Sliding windows: layers in which a token sees only the last ones before it.
 //!
-//! llama.cpp keeps two caches for such a model, and the one of these layers needs no more cells than
-//! the windows of all sequences have. It reuses a cell when no later token can see it. The cells that
-//! are left are the state of a sequence: as that of a recurrent layer, it stands behind the last token.
+//! llama.cpp has a cache of its own for these layers, and reuses a cell of it when no later token
+//! can see that. So a sequence can only go back as far as its cells are still there. If the cache has
+//! no more cells than the windows of all sequences need, those of a window are the state of its
+//! sequence.
 //!
-//! **Invariant:** no two sequences share a cell of these layers. llama.cpp reuses none that has two.
+//! **Invariant:** when a step runs, no two sequences share a cell of such a small cache. llama.cpp reuses
+//! none that has two.
 
 use crate::types::Position;
 
-/// The cells that the windows of `sequences` sequences need at most, and a pass of `rows` rows.
-/// llama.cpp keeps no more of them than it has of other layers.
+/// The cells that the windows of `sequences` sequences need at most, beside a pass of `rows` rows.
 pub fn cells(window: u32, sequences: u32, rows: u32) -> u32 {
-    window * sequences + rows // both bounded in `limits`, and a window by the model's length
+    window * sequences + rows // below 2^20 * 2^9 + 2^12
 }
 
 /// The window of a context.
 pub(super) struct Window {
     tokens: u32,
+    /// Only its cells are kept.
+    pub is_alone: bool,
     /// Room for a state that is copied.
     room: Vec<u8>,
 }
 
 impl Window {
-    /// A window of `tokens` tokens. The cells of one take `state_bytes`.
-    pub fn new(tokens: u32, state_bytes: usize) -> Self {
-        Self { tokens, room: Vec::with_capacity(state_bytes) }
+    /// A window of `tokens` tokens. The cells of one take at most `state_bytes`.
+    pub fn new(tokens: u32, is_alone: bool, state_bytes: usize) -> Self {
+        Self { tokens, is_alone, room: Vec::with_capacity(state_bytes) }
     }
 
     /// The first token that the one at `position` sees.

@@ -54,7 +54,7 @@ pub struct FileSizes {
     pub bytes_max: u64,
     /// Most bytes of a page's file.
     pub page_bytes: u64,
-    /// The bytes of a recurrent state's file.
+    /// Most bytes of a state's file.
     pub state_bytes: u64,
     /// What makes the names of texts differ from those of a server with another key.
     pub seed: [u8; 32],

@@ -182,7 +182,7 @@ fn guesses_change_no_text() {
 /// A model of two slots whose states can go back by three tokens, or by a step's.
 pub struct Model {
     pub model: LlamaDecoder,
-    abort: Arc<StepAbort>,
+    pub abort: Arc<StepAbort>,
     pub texts: [Vec<TokenId>; 2],
 }
 

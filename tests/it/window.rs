@@ -1,12 +1,12 @@
 //! Models with a sliding window, whose layers keep only the cells of the window.
 
 use corelane::config::ServeConfig;
-use corelane::model::Backend;
-use corelane::types::{CacheLayout, Position, SlotId};
+use corelane::model::{Backend, DecodeRow, StepError};
+use corelane::types::{CacheLayout, Logits, Position, SlotId};
 use serde_json::json;
 
 use crate::hybrid::{Model, WINDOW, assert_equal, follow, hybrid};
-use crate::support::{TestServer, config};
+use crate::support::{Random, TestServer, config};
 
 #[test]
 fn a_text_is_the_same_whether_all_cells_are_kept_or_those_of_the_window() {
@@ -36,26 +36,49 @@ fn a_window_goes_back_over_its_last_step_and_not_much_further() {
     assert!(model.remove(0, all));
 }
 
-/// Each has a window of its own, although all share the other cells.
+/// llama.cpp may have reused cells of the window, also where all are kept. In a context that is smaller
+/// than the windows of all, all are.
 #[test]
-fn a_small_context_has_room_for_the_windows_of_all() {
-    let context_tokens = Some(256);
-    let server =
-        TestServer::file(hybrid(WINDOW), ServeConfig { parallel: 8, context_tokens, ..config() });
-    let complete = |prompts: &[Vec<i64>]| {
-        let body =
-            json!({"prompt": prompts, "max_tokens": 8, "temperature": 0, "ignore_eos": true});
-        let answer = server.post("/v1/completions", &body.to_string()).json();
-        let texts = answer["choices"].as_array().unwrap_or_else(|| panic!("{answer}"));
-        texts.iter().map(|choice| choice["text"].to_string()).collect::<Vec<_>>()
-    };
-    let beginning: Vec<i64> = (0..120).map(|number| 300 + number * 7 % 1000).collect();
-    let prompts: Vec<Vec<i64>> =
-        (0..8).map(|number| [&beginning[..], &[600 + number; 3]].concat()).collect();
-    let alone: Vec<_> = prompts.chunks(1).flat_map(complete).collect();
-    for _ in 0..3 {
-        assert_eq!(complete(&prompts), alone);
+fn prompts_that_part_from_others_anywhere_are_answered_as_if_alone() {
+    for (swa_full, parallel, context_tokens) in [(false, 3, 900), (true, 3, 700), (false, 8, 700)] {
+        let cache = CacheLayout { swa_full, ..config().cache };
+        let context_tokens = Some(context_tokens);
+        let config = ServeConfig { cache, parallel, context_tokens, ..config() };
+        let server = TestServer::file(hybrid(WINDOW), config);
+        let mut random = Random::new(parallel as u64);
+        let mut cached = 0;
+        for turn in 0..60 {
+            let text = 300 + 50 * random.within(0, 3) as i64;
+            let shared = random.within(1, 400) as i64;
+            let mut prompt: Vec<i64> = (0..shared).map(|place| text + place * 7 % 1000).collect();
+            prompt.extend((0..random.within(1, 20) as i64).map(|place| 600 + turn + place));
+            let (said, from_cache) = follow(&server, &prompt, json!({}));
+            let (anew, _) = follow(&server, &prompt, json!({"cache_prompt": false}));
+            assert_eq!(said, anew, "{swa_full}, {context_tokens:?}, turn {turn}");
+            cached += from_cache;
+        }
+        assert!(cached > 500, "{cached}");
     }
+}
+
+#[test]
+fn behind_a_step_that_was_given_up_a_window_is_whole_or_refused() {
+    let mut model = Model::new(WINDOW);
+    (0..300).for_each(|number| drop(model.add(&[(0, 300 + number), (1, 700 - number)])));
+    let text = model.texts[0].clone();
+    for step in 1..4 {
+        let position = Position(text.len() as u32);
+        model.model.begin_step(step);
+        model.abort.give_up(step);
+        let rows = [5, 6, 7].map(|token| {
+            let position = Position(position.0 + token - 5);
+            DecodeRow { token: token as i32, position, slot: SlotId(0), logits: Logits::Sample }
+        });
+        assert_eq!(model.model.decode(&rows), Err(StepError::Aborted));
+        assert!(model.model.truncate(SlotId(0), position));
+    }
+    model.model.begin_step(9);
+    assert_equal(&model.add(&[(0, 9)]), &Model::anew(WINDOW, &text, 9));
 }
 
 /// llama.cpp reuses no cell that two sequences share.
