@@ -3,7 +3,7 @@
 use corelane::config::ServeConfig;
 use serde_json::json;
 
-use crate::hybrid::{SHAPES, follow, hybrid};
+use crate::hybrid::{SHAPES, WINDOW, follow, hybrid};
 use crate::support::{Random, TestServer, config, post_bytes};
 
 /// Servers with one slot, so that each other text evicts the one before: of the built-in model, and
@@ -94,9 +94,11 @@ fn a_key_or_a_salt_finds_only_what_is_its_own() {
 fn texts_go_on_while_stored_ones_come_back_to_a_full_cache() {
     const CLIENTS: usize = 12;
     const ROUNDS: usize = 20;
-    let config = ServeConfig { parallel: 8, context_tokens: Some(512), ..config() };
     for shape in SHAPES {
-        let server = TestServer::file(hybrid(shape), config.clone());
+        // The windows of eight texts need more.
+        let context_tokens = Some(if shape == WINDOW { 900 } else { 512 });
+        let config = ServeConfig { parallel: 8, context_tokens, ..config() };
+        let server = TestServer::file(hybrid(shape), config);
         let texts: Vec<Vec<i64>> = (0..5).map(|number| text(number, 60 + 80 * number)).collect();
         let mut random = Random::new(1);
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
