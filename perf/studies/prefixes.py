@@ -11,6 +11,7 @@ Then, how long do streams wait between two tokens while such prompts come, one a
 `--binary` may be llama-server; it has no files, so those cases are left out.
 """
 
+import json
 import pathlib
 import random
 import statistics
@@ -19,7 +20,7 @@ import threading
 import time
 
 from shared.report import add, add_flags, add_server, row, table
-from shared.requests import Poster, begin
+from shared.requests import begin, post
 from shared.server import LlamaServer, server_of
 from shared.statistics import p99, shown, spread
 from shared.turns import Beside
@@ -73,15 +74,20 @@ class Texts:
     """Random texts of token ids, and the requests that continue them."""
 
     def __init__(self, url: str, seed: int):
-        self.poster, self.random = Poster(url), random.Random(seed)
-        self.url = url
+        self.url, self.random = url, random.Random(seed)
 
     def text(self, tokens: int) -> list[int]:
         return [self.random.randrange(1000, 4000) for _ in range(tokens)]
 
+    def post(self, path: str, body: dict) -> dict:
+        status, text = post(self.url, path, body, timeout=600)  # llama-server ends connections that rest
+        if status != 200:
+            raise RuntimeError(text)
+        return json.loads(text)
+
     def ask(self, prompt: list[int], predict: int = ANSWER) -> tuple[dict, list[int]]:
         body = {"prompt": prompt, "n_predict": predict, "temperature": 0, "ignore_eos": True, "return_tokens": True}
-        answer = self.poster.post("/completion", body)
+        answer = self.post("/completion", body)
         timings = answer["timings"]
         found = {"tokens": len(prompt), "cached": timings["cache_n"], "s": timings["prompt_ms"] / 1e3}
         return found | {"stored": timings.get("cache_store_n", 0), "read": timings.get("cache_disk_n", 0)}, answer["tokens"]
@@ -118,13 +124,13 @@ RESTARTED = "the long prompt goes on after a restart"
 def after_a_restart(texts: Texts, long: list[int]) -> dict[str, dict]:
     """The long prompt from the files of the prefix store. Then its slot is saved."""
     found, _ = texts.ask(long)
-    answer = texts.poster.post("/completion", {"prompt": long, "n_predict": 1})
-    saved = texts.poster.post(f"/slots/{answer['id_slot']}?action=save", FILE)
+    answer = texts.post("/completion", {"prompt": long, "n_predict": 1})
+    saved = texts.post(f"/slots/{answer['id_slot']}?action=save", FILE)
     return {RESTARTED: found, "save": saved}
 
 
 def from_a_saved_file(texts: Texts, long: list[int]) -> dict[str, dict]:
-    restored = texts.poster.post("/slots/0?action=restore", FILE)
+    restored = texts.post("/slots/0?action=restore", FILE)
     return {"restore": restored, f"{RESTARTED}, from a saved file": texts.ask(long)[0]}
 
 

@@ -61,7 +61,7 @@ pub struct FileSizes {
 }
 
 /// How states are saved: those of recurrent layers, or the cells of a sliding window. A state stands
-/// behind the last token of its slot and cannot go back. So a sequence starts with all tokens of a slot,
+/// behind the last token of its slot, and goes back at most over the last step. So a sequence starts with all tokens of a slot,
 /// or with those before a saved state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct States {
