@@ -27,8 +27,20 @@ pub(super) fn ask(books: &mut Books, task: SlotTask) {
     }
 }
 
-/// Begins the tasks that can begin. Those of a key with the same slot keep their order.
+/// Begins the tasks that can begin.
 pub(super) fn advance(books: &mut Books) {
+    loop {
+        let ended = books.slot_tasks.ended();
+        advance_each(books);
+        // A task may have waited for one that has ended since.
+        if books.slot_tasks.ended() == ended {
+            return;
+        }
+    }
+}
+
+/// Begins each task that can begin. Those of a key with the same slot keep their order.
+fn advance_each(books: &mut Books) {
     let mut before: heapless::Vec<(KeyId, SlotId), SLOT_TASKS_MAX> = heapless::Vec::new();
     for _ in 0..books.slot_tasks.waiting.len() {
         let waiting = books.slot_tasks.waiting.pop_front().expect("it was counted");
@@ -250,5 +262,50 @@ pub(super) fn saved(books: &mut Books, task: FileTask) {
         slot_tasks.end(saving.task, done);
     } else {
         slot_tasks.saving = Some(saving);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::capacity::{Capacity, Pages};
+    use super::*;
+    use crate::types::ItlTarget;
+
+    /// The keys take turns, and a task that has nothing to save ends at once.
+    #[test]
+    fn a_task_that_waited_for_one_that_ends_goes_on_in_the_same_turn() {
+        let mut books = Books::new(Capacity {
+            slots: 2,
+            step_rows: 8,
+            itl_target: ItlTarget::Chosen,
+            context_tokens: 64,
+            sequence_tokens: 32,
+            queue_sequences: 4,
+            queue_tokens: 100,
+            reuse: true,
+            states: None,
+            pages: Pages { count: 4, tokens: 16 },
+            files: None,
+            own_cells: false,
+            looks_up: false,
+            drafts: false,
+            weights: vec![1.0; 2],
+        });
+        let save = |place: u16| SlotTask {
+            ticket: place.into(),
+            action: SlotAction::Save,
+            slot: SlotId(0),
+            scope: CacheScope { key: KeyId::at(place), ..CacheScope::default() },
+            path: PathBuf::new(),
+            abandoned: Default::default(),
+        };
+        books.slot_tasks.last = Some(KeyId::at(0));
+        for place in [0, 1] {
+            ask(&mut books, save(place));
+        }
+        advance(&mut books);
+        let ended = books.slot_tasks.take_outcomes();
+        assert_eq!(ended.iter().map(|one| one.task.ticket).collect::<Vec<_>>(), [1, 0]);
+        assert!(ended.iter().all(|one| one.done == Err(SlotRefusal::NoText)));
     }
 }

@@ -110,6 +110,11 @@ impl SlotTasks {
             && self.outcomes.is_empty()
     }
 
+    /// The number of outcomes that were not taken yet.
+    pub fn ended(&self) -> usize {
+        self.outcomes.len()
+    }
+
     /// The outcomes since the last call.
     pub fn take_outcomes(&mut self) -> Vec<SlotOutcome> {
         std::mem::take(&mut self.outcomes)

@@ -96,8 +96,8 @@ fn texts_go_on_while_stored_ones_come_back_to_a_full_cache() {
     const ROUNDS: usize = 20;
     for shape in SHAPES {
         // The windows of eight texts need more.
-        let context_tokens = Some(if shape == WINDOW { 900 } else { 512 });
-        let config = ServeConfig { parallel: 8, context_tokens, ..config() };
+        let (parallel, context) = if shape == WINDOW { (4, 600) } else { (8, 512) };
+        let config = ServeConfig { parallel, context_tokens: Some(context), ..config() };
         let server = TestServer::file(hybrid(shape), config);
         let texts: Vec<Vec<i64>> = (0..5).map(|number| text(number, 60 + 80 * number)).collect();
         let mut random = Random::new(1);
@@ -115,7 +115,9 @@ fn texts_go_on_while_stored_ones_come_back_to_a_full_cache() {
             }
         }
         let front = &server.metrics.front;
-        assert!(front.restored_tokens.get() > 1_000, "{shape}");
+        let restored = front.restored_tokens.get();
+        // Few prompts part where a window was saved.
+        assert!(restored > if shape == WINDOW { 100 } else { 1_000 }, "{shape}: {restored}");
         let preempted = front.preemptions.get() as usize;
         assert!(preempted < CLIENTS * ROUNDS, "{shape}: {preempted}");
     }
