@@ -94,11 +94,10 @@ fn a_key_or_a_salt_finds_only_what_is_its_own() {
 fn texts_go_on_while_stored_ones_come_back_to_a_full_cache() {
     const CLIENTS: usize = 12;
     const ROUNDS: usize = 20;
-    for shape in SHAPES {
-        // The windows of eight texts need more.
-        let (parallel, context) = if shape == WINDOW { (4, 600) } else { (8, 512) };
-        let config = ServeConfig { parallel, context_tokens: Some(context), ..config() };
-        let server = TestServer::file(hybrid(shape), config);
+    let config = ServeConfig { parallel: 8, context_tokens: Some(512), ..config() };
+    // The windows of eight texts need more, so that one has no store here.
+    for shape in SHAPES.into_iter().filter(|shape| *shape != WINDOW) {
+        let server = TestServer::file(hybrid(shape), config.clone());
         let texts: Vec<Vec<i64>> = (0..5).map(|number| text(number, 60 + 80 * number)).collect();
         let mut random = Random::new(1);
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
@@ -115,9 +114,7 @@ fn texts_go_on_while_stored_ones_come_back_to_a_full_cache() {
             }
         }
         let front = &server.metrics.front;
-        let restored = front.restored_tokens.get();
-        // Few prompts part where a window was saved.
-        assert!(restored > if shape == WINDOW { 100 } else { 1_000 }, "{shape}: {restored}");
+        assert!(front.restored_tokens.get() > 1_000, "{shape}");
         let preempted = front.preemptions.get() as usize;
         assert!(preempted < CLIENTS * ROUNDS, "{shape}: {preempted}");
     }
