@@ -448,7 +448,7 @@ def test_hostile_markdown_takes_linear_time(page):
         ask(page)
         ended(page)
         page.keyboard.press("Control+k")
-        assert time.monotonic() - began < 3, f"{piece!r} many times"
+        assert time.monotonic() - began < 10, f"{piece!r} many times"
         page.unroute(CHAT)
 
 
