@@ -26,7 +26,7 @@ from shared.statistics import p99, shown, spread
 from shared.turns import Beside
 from studies.neighbours import LOOP, Neighbours
 
-ANSWER, QUESTION = 48, 27  # tokens of an answer, and of what comes behind it
+ANSWER, QUESTION = 48, 27  # tokens of an answer, and of the question behind it
 AGENT, AGENTS = 1500, 3  # tokens that agents share, and agents
 CONVERSATION, CONVERSATIONS = 300, 16
 AT_ONCE, SHARED, OWN = 8, 500, 20
@@ -180,10 +180,7 @@ def streams(texts: Texts, seconds: int) -> dict[str, dict]:
         body = {"prompt": texts.text(40), "n_predict": 4000, "stream": True, "ignore_eos": True, "speculative.n_max": 0}
         connection, response = begin(texts.url, "/completion", body, timeout=600)
         last = None
-        while not over.is_set():
-            line = response.readline()
-            if not line:
-                break
+        while not over.is_set() and (line := response.readline()):
             if line.startswith(b"data: "):
                 now = time.monotonic()
                 if last:

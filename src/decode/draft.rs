@@ -132,9 +132,11 @@ impl<B: Backend> DraftModel<B> {
         let known = &text[..text.len() - 1];
         let same = held.iter().zip(known).take_while(|(held, token)| held == token).count();
         if same < held.len() {
-            let is_done = self.model.truncate(slot, Position(same as u32)); // below text_tokens
-            assert!(is_done, "a draft model can go back");
-            held.truncate(same);
+            let goes_back = self.model.truncate(slot, Position(same as u32)); // below text_tokens
+            if !goes_back {
+                self.model.truncate(slot, Position(0)); // cells of a sliding window were reused
+            }
+            held.truncate(if goes_back { same } else { 0 });
         }
         let most = most.min(self.rows_max - self.rows.len());
         for index in (held.len()..text.len()).take(most) {
