@@ -291,6 +291,15 @@ mod tests {
     }
 
     #[test]
+    fn a_model_that_cannot_go_back_so_far_reads_the_text_again() {
+        let mut model = model(FakeOptions { has_window: true, ..FakeOptions::default() });
+        let long: Vec<TokenId> = (30..70).collect();
+        guesses(&mut model, &long, 3);
+        let text = [&long[..10], &[7]].concat();
+        assert_eq!(guesses(&mut model, &text, 3), continuation(&text, 3, 0));
+    }
+
+    #[test]
     fn it_guesses_what_its_model_says() {
         let mut model = model(FakeOptions::default());
         let texts: [&[TokenId]; 3] = [&[1, 2, 3], &[9], &[4, 4]];
