@@ -14,11 +14,12 @@ impl Scheduler {
     /// The state of each slot.
     pub fn slots(&self) -> impl Iterator<Item = SlotView> {
         self.books.slots.holders().map(|(slot, holder)| {
-            let position = self.books.cells.of(slot);
             let Some(id) = holder else {
+                let position = self.books.slots.kept_len(slot);
                 return SlotView { held: None, key: self.books.slots.keeper(slot), position };
             };
             let sequence = self.books.sequences.get(id);
+            let position = self.books.cells.of(slot);
             let state = match sequence.state {
                 Stage::Following { .. } => Phase::Following,
                 _ if sequence.planned < sequence.prompt_tokens => Phase::Prefill,
