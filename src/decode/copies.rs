@@ -76,9 +76,10 @@ impl<B: Backend> DecodeLane<B> {
         if is_lost || !self.backend.load_page(owner.slot, page.note().cells(page.bytes())) {
             return false;
         }
+        let is_whole = page.note().tokens().len() == tokens.len();
         let is_done = match &found {
             Some((_, state)) => self.backend.restore(owner.slot, state.saved(), to),
-            None => self.backend.truncate(owner.slot, to),
+            None => is_whole || self.backend.truncate(owner.slot, to),
         };
         place.history[from.index()..to.index()].copy_from_slice(tokens);
         (place.next, place.planned) = (to, to);

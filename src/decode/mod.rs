@@ -152,6 +152,12 @@ impl<B: Backend> DecodeLane<B> {
     /// If the batch breaks an invariant: a row of a sequence that does not hold its slot, or a row
     /// at another position than the next. Both are bugs of corelane. The message has both numbers.
     pub fn step(&mut self, batch: &mut Batch) {
+        self.move_and_run(batch);
+        let slots = (0..self.slots.len() as u16).map(SlotId); // at most SLOTS_MAX
+        batch.least_left.extend(slots.map_while(|slot| self.backend.least_left(slot)));
+    }
+
+    fn move_and_run(&mut self, batch: &mut Batch) {
         // First what is about to be cleared.
         self.save(batch);
         self.store_pages(batch);

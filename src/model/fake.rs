@@ -34,7 +34,8 @@ pub struct FakeOptions {
     pub is_recurrent: bool,
     /// Most tokens by which that state can go back, behind a step with rows of its slot alone.
     pub rollback: usize,
-    /// It has a sliding window. Its state can go back over the rows of the last step.
+    /// It has a sliding window. Its state can go back over the rows of the last step, and further
+    /// until later steps need the cells.
     pub has_window: bool,
     /// One step in this many hangs until it is aborted; 0 means never.
     pub hang_one_in: u64,
@@ -117,8 +118,10 @@ pub struct FakeModel {
     states: Box<[(usize, Tail)]>, // [slots]
     /// Tokens by which the state of each slot can go back now.
     undo: Box<[usize]>, // [slots]
-    logits: Box<[f32]>,      // [rows_max, N_VOCAB]
-    sampled: Box<[bool]>,    // [rows_max]: whether a row of the last step has logits
+    /// Most tokens by which the windows of all slots together can go back.
+    undo_max: usize,
+    logits: Box<[f32]>,   // [rows_max, N_VOCAB]
+    sampled: Box<[bool]>, // [rows_max]: whether a row of the last step has logits
     fails_next: Option<StepError>,
     abort: Arc<StepAbort>,
 }
@@ -135,6 +138,7 @@ impl FakeModel {
             slots: (0..slots).map(|_| Vec::new()).collect(),
             states: vec![Default::default(); slots].into_boxed_slice(),
             undo: vec![0; slots].into_boxed_slice(),
+            undo_max: 2 * rows_max,
             sampled: vec![false; rows_max].into_boxed_slice(),
             logits: vec![0.0; rows_max * N_VOCAB].into_boxed_slice(),
             fails_next: None,
@@ -161,6 +165,16 @@ impl FakeModel {
     /// Tokens in one slot.
     pub fn tokens_in(&self, slot: SlotId) -> usize {
         self.slots[slot.index()].len()
+    }
+
+    /// Forgets cells of windows that rows of the last step do not need, while there are too many.
+    fn slide_windows(&mut self, rows: &[DecodeRow]) {
+        let in_step = |slot: usize| rows.iter().filter(|row| row.slot.index() == slot).count();
+        while self.undo.iter().sum::<usize>() > self.undo_max {
+            let spare = (0..self.undo.len()).map(|slot| (self.undo[slot] - in_step(slot), slot));
+            let (spare, slot) = spare.max().expect("there are slots");
+            self.undo[slot] -= spare.div_ceil(2); // the rows of a step are fewer than `undo_max`
+        }
     }
 
     /// Cells in use: one for each token of a slot. Copies of a prefix share cells.
@@ -200,7 +214,9 @@ impl Backend for FakeModel {
         let one = is_one(fail_one_in, fail_more).then_some(StepError::Failed(-1));
         let failure = self.fails_next.take().or(one);
         self.sampled.fill(false);
-        self.undo.fill(0);
+        if !self.options.has_window {
+            self.undo.fill(0);
+        }
         let tokens: usize = self.slots.iter().map(Vec::len).sum();
         // The exact count is slow, and is needed only if shared cells could make the difference.
         if tokens + rows.len() > self.context_tokens
@@ -223,6 +239,7 @@ impl Backend for FakeModel {
             self.cells += 1;
             slot.push(Tail { cell: self.cells, ..tail });
             self.states[row.slot.index()] = (slot.len(), tail);
+            self.undo[row.slot.index()] += usize::from(self.options.has_window);
             self.sampled[index] = row.logits != Logits::None;
             if self.sampled[index] {
                 let logits = &mut self.logits[index * N_VOCAB..][..N_VOCAB];
@@ -234,7 +251,7 @@ impl Backend for FakeModel {
             return Err(failure);
         }
         if self.options.has_window {
-            rows.iter().for_each(|row| self.undo[row.slot.index()] += 1);
+            self.slide_windows(rows);
         } else if let Some(DecodeRow { slot, .. }) = rows.first()
             && rows.iter().all(|row| row.slot == *slot)
         {
@@ -250,10 +267,27 @@ impl Backend for FakeModel {
 
     fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position, with_state: bool) -> bool {
         assert!(self.slots[to.index()].is_empty(), "a copy goes into an empty slot");
-        self.slots[to.index()] = self.slots[from.index()][..tokens.index()].to_vec();
-        self.states[to.index()] =
-            if with_state { self.states[from.index()] } else { Default::default() };
-        true
+        let copied = &self.slots[from.index()][..tokens.index()];
+        let (last, is_part) =
+            (copied.last().copied(), copied.len() < self.slots[from.index()].len());
+        self.slots[to.index()] = copied.to_vec();
+        self.states[to.index()] = match last {
+            Some(last) if with_state && self.options.has_window && is_part => {
+                (tokens.index(), last)
+            }
+            _ if with_state => self.states[from.index()],
+            _ => Default::default(),
+        };
+        !with_state || self.least_left(from).is_none_or(|least| least <= tokens)
+    }
+
+    fn least_left(&self, slot: SlotId) -> Option<Position> {
+        let (tokens, _) = self.states[slot.index()];
+        let least = tokens - self.undo[slot.index()];
+        // Behind loaded pages there is no state.
+        let is_lost = tokens < self.slots[slot.index()].len();
+        let least = if is_lost { u32::MAX } else { least as u32 }; // at most `context_tokens`
+        self.options.has_window.then_some(Position(least))
     }
 
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool {
@@ -267,7 +301,8 @@ impl Backend for FakeModel {
             if state.0 - from.index() > *undo {
                 return false;
             }
-            (*state, *undo) = ((from.index(), tokens[from.index() - 1]), 0);
+            *undo = if self.options.has_window { *undo - (state.0 - from.index()) } else { 0 };
+            *state = (from.index(), tokens[from.index() - 1]);
         }
         tokens.truncate(from.index());
         true

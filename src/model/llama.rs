@@ -185,7 +185,8 @@ impl LlamaDecoder {
         // llama.cpp reuses cells that no later token sees, even if all are kept.
         if window > 0 && !is_recurrent(&decoder._model) {
             let is_alone = config.window > 0;
-            decoder.window = Some(Window::new(window as u32, is_alone, config.state_bytes));
+            let (tokens, slots) = (window as u32, config.slots as usize); // the first is positive
+            decoder.window = Some(Window::new(tokens, is_alone, slots, config.state_bytes));
         }
         if config.stores_pages {
             let sequence = SlotId(config.slots as u16); // at most SLOTS_MAX
@@ -238,22 +239,34 @@ impl LlamaDecoder {
         read == count
     }
 
-    /// Copies the window of a sequence to another one, and removes those that they share.
-    fn copy_window(&mut self, from: SlotId, to: SlotId) -> bool {
+    /// Gives a slot copies of the window's cells that it shares with another one.
+    fn own_window(&mut self, slot: SlotId) -> bool {
         let Some(mut window) = self.window.take_if(|window| window.is_alone) else { return true };
-        let state = window.room_for_state(self.state_bytes(from.0.into(), STATE_ONLY));
-        let is_copied = self.read_state(from.0.into(), STATE_ONLY, state) == state.len()
-            && self.write_state(to.0.into(), STATE_ONLY, state);
+        let state = window.room_for_state(self.state_bytes(slot.0.into(), STATE_ONLY));
+        let is_copied = self.read_state(slot.0.into(), STATE_ONLY, state) == state.len()
+            && self.write_state(slot.0.into(), STATE_ONLY, state);
         self.window = Some(window);
         is_copied
     }
 
-    /// Whether the cells of a slot that the token at position `from` sees are still there.
-    fn window_reaches(&self, slot: SlotId, from: Position) -> bool {
-        let Some(window) = &self.window else { return true };
+    /// The fewest tokens to which the window of a slot can be cut, but for none.
+    fn least_left_of(&self, window: &Window, slot: SlotId) -> Position {
         // SAFETY: the memory belongs to the live context, and the slot is below n_seq_max.
         let first = unsafe { sys::llama_memory_seq_pos_min(self.memory, slot.0.into()) };
-        from == Position(0) || (0..=window.first_seen(from)).contains(&first)
+        window.least_left(slot, first)
+    }
+
+    /// Whether the cells of a slot that the token at position `from` sees are still there.
+    fn window_reaches(&self, slot: SlotId, from: Position) -> bool {
+        let of = |window| self.least_left_of(window, slot);
+        from == Position(0) || self.window.as_ref().is_none_or(|window| of(window) <= from)
+    }
+
+    /// Notes whether the cells of a slot's window belong to other tokens than its own.
+    fn lose_window(&mut self, slot: SlotId, is_lost: bool) {
+        if let Some(window) = self.window.as_mut().filter(|window| window.is_alone) {
+            window.lose(slot, is_lost);
+        }
     }
 
     /// Most tokens by which a recurrent state can go back; 0 if it cannot.
@@ -444,7 +457,7 @@ impl Backend for LlamaDecoder {
         let end = if self.unified { tokens.0 as i32 } else { -1 }; // below SEQUENCE_TOKENS_MAX
         self.share_cells(from.0.into(), to.0.into(), -1..end);
         // A state that is restored removes the shared cells of the window, too.
-        !with_state || self.copy_window(from, to)
+        !with_state || (self.window_reaches(from, tokens) && self.own_window(to))
     }
 
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool {
@@ -452,8 +465,18 @@ impl Backend for LlamaDecoder {
         // SAFETY: the memory belongs to the live context. The end of a sequence may be removed for
         // every slot below n_seq_max. If a recurrent state stands in it and cannot go back, nothing
         // is removed.
-        goes && self.window_reaches(slot, from)
-            && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) }
+        let is_cut = goes
+            && self.window_reaches(slot, from)
+            && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) };
+        if from == Position(0) {
+            self.lose_window(slot, false);
+        }
+        is_cut
+    }
+
+    fn least_left(&self, slot: SlotId) -> Option<Position> {
+        let window = self.window.as_ref().filter(|window| window.is_alone)?;
+        Some(self.least_left_of(window, slot))
     }
 
     fn save(&mut self, slot: SlotId, state: &mut [u8]) -> usize {
@@ -463,6 +486,7 @@ impl Backend for LlamaDecoder {
     fn restore(&mut self, slot: SlotId, state: &[u8], tokens: Position) -> bool {
         let is_written = self.write_state(slot.0.into(), STATE_ONLY, state);
         self.replace_state(slot, is_written.then_some(tokens.0));
+        self.lose_window(slot, !is_written);
         is_written && self.truncate(slot, tokens)
     }
 
@@ -482,6 +506,7 @@ impl Backend for LlamaDecoder {
 
     fn load_page(&mut self, slot: SlotId, page: &[u8]) -> bool {
         self.replace_state(slot, Some(0)); // of no tokens
+        self.lose_window(slot, true); // until it is restored
         let Some(moves) = &self.moves else { return false };
         let mut is_read = self.write_state(moves.sequence, ALL, page);
         if is_read {

@@ -8,7 +8,7 @@
 //! **Invariant:** when a step runs, no two sequences share a cell of such a small cache. llama.cpp reuses
 //! none that has two.
 
-use crate::types::Position;
+use crate::types::{Position, SlotId};
 
 /// The cells that the windows of `sequences` sequences need at most, beside a pass of `rows` rows.
 pub fn cells(window: u32, sequences: u32, rows: u32) -> u32 {
@@ -20,19 +20,32 @@ pub(super) struct Window {
     tokens: u32,
     /// Only its cells are kept.
     pub is_alone: bool,
+    /// Whether the cells of each slot belong to other tokens than its own.
+    is_lost: Box<[bool]>, // [slots]
     /// Room for a state that is copied.
     room: Vec<u8>,
 }
 
 impl Window {
-    /// A window of `tokens` tokens. The cells of one take at most `state_bytes`.
-    pub fn new(tokens: u32, is_alone: bool, state_bytes: usize) -> Self {
-        Self { tokens, is_alone, room: Vec::with_capacity(state_bytes) }
+    /// A window of `tokens` tokens in `slots` slots. The cells of one take at most `state_bytes`.
+    pub fn new(tokens: u32, is_alone: bool, slots: usize, state_bytes: usize) -> Self {
+        let is_lost = vec![false; slots].into();
+        Self { tokens, is_alone, is_lost, room: Vec::with_capacity(state_bytes) }
     }
 
-    /// The first token that the one at `position` sees.
-    pub fn first_seen(&self, position: Position) -> i32 {
-        (position.0 + 1).saturating_sub(self.tokens) as i32 // below SEQUENCE_TOKENS_MAX
+    /// Notes whether the cells of a slot belong to other tokens than its own.
+    pub fn lose(&mut self, slot: SlotId, is_lost: bool) {
+        self.is_lost[slot.index()] = is_lost;
+    }
+
+    /// The fewest tokens, but for none, to which a slot can be cut whose first cell is that of token
+    /// `first`, -1 if it has none. The next token sees those from `self.tokens - 1` before it.
+    pub fn least_left(&self, slot: SlotId, first: i32) -> Position {
+        match u32::try_from(first) {
+            _ if self.is_lost[slot.index()] => Position(u32::MAX),
+            Ok(first) if first > 0 => Position(first + self.tokens - 1), // below 2^20 + 2^20
+            _ => Position(0),
+        }
     }
 
     /// Room for a state of this size.

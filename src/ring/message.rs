@@ -68,6 +68,9 @@ pub struct Batch {
     pub scores: heapless::Vec<Score, SCORED_ROWS_MAX>,
     /// Answer: sequences that failed in this step. Their later rows are dropped until they restart.
     pub failed: heapless::Vec<Failed, SLOTS_MAX>,
+    /// Answer: for each slot, the fewest tokens to which it can be cut now without a saved state, but
+    /// for none. Empty if the model has no sliding windows.
+    pub least_left: heapless::Vec<Position, SLOTS_MAX>,
     /// Answer: the model could not run the step.
     pub step_failed: bool,
     /// Answer: the step took too long and was aborted.
@@ -120,6 +123,7 @@ impl Batch {
         self.logprobs.clear();
         self.scores.clear();
         self.failed.clear();
+        self.least_left.clear();
         self.step_failed = false;
         self.aborted = false;
         self.rows_dropped = 0;

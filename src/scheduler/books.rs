@@ -18,6 +18,7 @@ use super::slots::{Kept, Slots};
 use super::store::Store;
 use super::tally::Tally;
 use super::tuning::{SLOT_KEPT_STEPS, SLOT_KEPT_TIME};
+use super::windows::Windows;
 use crate::fair::Turns;
 use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
 use crate::ring::message::{Batch, Guesses, Input, Row, Save};
@@ -29,6 +30,7 @@ pub(super) struct Books {
     pub sequences: Sequences,
     pub slots: Slots,
     pub cells: Cells,
+    pub windows: Windows,
     pub shares: Shares,
     /// The prompt rows that each key got. Keys take turns by them ([`super::prefill`]).
     pub prompt_turns: Turns,
@@ -82,6 +84,7 @@ impl Books {
                 capacity.own_cells,
                 capacity.states.map_or(0, |states| states.checkpoints),
             ),
+            windows: Windows::new(capacity.slots),
             shares: Shares::new(&capacity.weights, capacity.queue_sequences, capacity.queue_tokens),
             prompt_turns: Turns::new(&capacity.weights),
             store: Store::new(capacity.pages.count, capacity.pages.tokens)

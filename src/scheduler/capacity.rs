@@ -80,6 +80,11 @@ impl Capacity {
         !self.own_cells && self.states.is_none_or(|states| !states.is_recurrent)
     }
 
+    /// Whether the states are the cells of sliding windows.
+    pub(super) fn has_windows(&self) -> bool {
+        self.states.is_some_and(|states| !states.is_recurrent)
+    }
+
     /// Cells that a copy from one slot to another moves, even if few of their tokens are needed. 0
     /// if all slots share one cache, which copies nothing.
     pub(super) fn copied_cells(&self) -> usize {

@@ -8,12 +8,13 @@ use super::sequence::Stage;
 use super::tuning::{GUESSES_MADE_RATE, STEP_RETRIES_MAX};
 use super::{constrained, guesses, times};
 use crate::ring::message::{Batch, Failed, GuessSource, Row, Sample, Start};
-use crate::types::SequenceId;
+use crate::types::{Position, SequenceId};
 
 /// Takes the answers of a step. Calls `event` with the outcome for each sequence.
 pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnMut(Event)) {
     books.returned = batch.step;
     learn(books, batch);
+    books.windows.learn(&batch.least_left, batch.step);
     let stored = batch.stores.iter().filter(|store| store.is_made).count();
     let pages = stored + batch.loads.len();
     if pages > 0 && batch.failed.is_empty() {
@@ -102,7 +103,7 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
     for failed in &batch.failed {
         let Failed { owner, next, .. } = *failed;
         if let Some(id) = books.slots.holder(owner) {
-            fail(books, id, failed, batch.aborted, &mut event);
+            fail(books, id, failed, batch, &mut event);
         } else if books.slots.shorten(owner, next.index()) {
             books.cells.truncate(owner.slot, next.index());
         }
@@ -173,7 +174,7 @@ fn fail(
     books: &mut Books,
     id: SequenceId,
     failed: &Failed,
-    aborted: bool,
+    batch: &Batch,
     event: &mut impl FnMut(Event),
 ) {
     books.drop_loads(id);
@@ -183,9 +184,10 @@ fn fail(
     sequence.lose_cached();
     sequence.in_flight = 0;
     sequence.guessed = 0;
-    if !failed.is_late {
+    let is_refused = failed.next == Position(0) && sequence.cuts_window && !batch.step_failed;
+    if !failed.is_late && !is_refused {
         // A step that took too long is tried again only once.
-        sequence.failures += if aborted { STEP_RETRIES_MAX } else { 1 };
+        sequence.failures += if batch.aborted { STEP_RETRIES_MAX } else { 1 };
         if sequence.failures > STEP_RETRIES_MAX {
             books.release(id);
             event(Event::Finished(id, Finish::Failed));

@@ -47,6 +47,7 @@ mod thread_choice;
 mod times;
 pub mod tuning;
 mod view;
+mod windows;
 
 use crate::clock::Micros;
 use crate::ring::files::FileTask;

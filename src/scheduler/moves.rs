@@ -74,6 +74,8 @@ pub(super) fn begin(books: &mut Books, id: SequenceId, loads: Loads) {
     sequence.fetched = sequence.fetched.min(sequence.restored);
     books.tally.fetched_tokens += sequence.fetched as u64;
     sequence.loads = Some(loads);
+    let slot = sequence.owner().slot;
+    books.windows.replace(slot, usize::MAX, books.step); // until the state has come
     books.tally.cached_tokens += more as u64;
     books.tally.restored_tokens += more as u64;
 }
@@ -142,6 +144,7 @@ fn load_next(books: &mut Books, batch: &mut Batch, id: SequenceId) -> bool {
     books.sequences.get_mut(id).planned = to;
     books.grow(owner.slot, to);
     if is_last {
+        books.windows.replace(owner.slot, to, books.step);
         books.store.touch(Some(page), books.step); // texts that this step stores must not replace it
         books.drop_loads(id);
     } else if let Some(loads) = &mut books.sequences.get_mut(id).loads {

@@ -41,7 +41,7 @@ pub(super) fn end_following(books: &mut Books, batch: &mut Batch) {
             continue;
         };
         let ready = match running_slot(books, leader) {
-            Some((slot, planned)) if planned >= tokens => ready_in(books, slot, tokens),
+            Some((slot, planned)) if planned >= tokens => ready_in(books, id, slot, tokens),
             Some(_) => continue,
             None => {
                 let prefix = find_prefix(books, id);
@@ -82,9 +82,12 @@ pub(super) fn stop_at(books: &mut Books, id: SequenceId, tokens: usize) {
     }
 }
 
-/// The longest prefix of at most `tokens` tokens that a running sequence's slot offers.
-fn ready_in(books: &Books, slot: SlotId, tokens: usize) -> Option<Ready> {
-    if books.capacity.states.is_none() {
+/// The longest prefix of at most `tokens` tokens with which a sequence may start, of those that a
+/// slot has.
+fn ready_in(books: &Books, id: SequenceId, slot: SlotId, tokens: usize) -> Option<Ready> {
+    let avoids = books.sequences.get(id).avoids_windows;
+    let may_cut = books.capacity.has_windows() && !avoids && books.windows.reaches(slot, tokens);
+    if books.capacity.states.is_none() || may_cut {
         return Some(Ready { slot, tokens, checkpoint: None });
     }
     let checkpoints = &books.cells.checkpoints;
@@ -126,6 +129,9 @@ pub(super) fn start_running(
         }
         books.cells.copy(slot, owner.slot, tokens);
     }
+    if slot != owner.slot || checkpoint.is_some() {
+        books.windows.replace(owner.slot, tokens, books.step);
+    }
     let sequence = books.sequences.get_mut(id);
     // Reserved now, so that no token allocates.
     sequence.tokens.reserve_exact(sequence.asked.max_tokens as usize - sequence.generated());
@@ -133,6 +139,7 @@ pub(super) fn start_running(
     sequence.planned = tokens;
     sequence.cached = tokens.min(sequence.prompt_tokens);
     (sequence.restored, sequence.fetched) = (0, 0);
+    sequence.cuts_window = books.capacity.has_windows() && tokens > 0 && checkpoint.is_none();
     books.tally.cached_tokens += tokens as u64;
     sequence.push_start(batch, slot, tokens, checkpoint);
     if let Some(checkpoint) = checkpoint {
@@ -200,7 +207,7 @@ pub(super) fn find_prefix(books: &Books, id: SequenceId) -> Prefix {
         prefix.shared = prefix.shared.max(shared);
         let whole = Ready { slot, tokens: shared, checkpoint: None };
         let is_whole = is_all && shared == kept.len();
-        let ready = if is_whole { Some(whole) } else { ready_in(books, slot, shared) };
+        let ready = if is_whole { Some(whole) } else { ready_in(books, id, slot, shared) };
         let Some(ready) = ready else { continue };
         let in_place = 2 * ready.tokens >= kept.len();
         let least = if in_place { REUSE_TOKENS_MIN } else { copy_least };
@@ -224,7 +231,7 @@ pub(super) fn find_prefix(books: &Books, id: SequenceId) -> Prefix {
         let shared = common(wanted, &ahead.tokens);
         prefix.shared = prefix.shared.max(shared);
         if let Stage::Running(owner) = ahead.state
-            && let Some(ready) = ready_in(books, owner.slot, shared.min(ahead.planned))
+            && let Some(ready) = ready_in(books, id, owner.slot, shared.min(ahead.planned))
             && ready.tokens >= copy_least
             && ready.tokens > most
         {

@@ -21,8 +21,13 @@ pub(super) fn restart_failed(books: &mut Books, batch: &mut Batch) {
         if !books.sequences.contains(id) {
             continue;
         }
-        let sequence = books.sequences.get(id);
-        if let Stage::Running(owner) = sequence.state {
+        let sequence = books.sequences.get_mut(id);
+        let Stage::Running(owner) = sequence.state else { continue };
+        if sequence.cuts_window && sequence.planned == 0 {
+            // The window was lost before it started there. It may start from a saved state.
+            (sequence.cuts_window, sequence.avoids_windows) = (false, true);
+            pressure::preempt(books, batch, id);
+        } else {
             sequence.push_start(batch, owner.slot, sequence.planned, None);
         }
     }

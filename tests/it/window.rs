@@ -97,6 +97,59 @@ fn a_copy_has_cells_of_its_own() {
     }
 }
 
+/// The cells of the window are reused while other sequences grow.
+#[test]
+fn a_slot_can_be_cut_or_copied_as_far_as_its_window_reaches() {
+    let mut model = Model::new(WINDOW);
+    let cuts = |model: &Model| model.model.least_left(SlotId(0)).unwrap().index();
+    (0..100).for_each(|number| drop(model.add(&[(0, 300 + number)])));
+    assert_eq!(cuts(&model), 0, "nothing was reused");
+    let text = model.texts[0].clone();
+    let start = |model: &mut Model, slot: u16, tokens: usize| {
+        let tokens = Position(tokens as u32); // at most 100
+        model.model.start(SlotId(slot), SlotId(0), tokens, None).index()
+    };
+    for tokens in [1, 40, 99] {
+        assert_eq!(start(&mut model, 1, tokens), tokens);
+        model.texts[1] = text[..tokens].to_vec();
+        assert_equal(&model.add(&[(1, 7)]), &Model::anew(WINDOW, &text[..tokens], 7));
+    }
+    let mut others = 0;
+    while cuts(&model) == 0 {
+        model.add(&[(1, 300 + others)]);
+        others += 1;
+    }
+    let least = cuts(&model);
+    assert!((2..=100).contains(&least), "{least}");
+    assert_eq!(start(&mut model, 1, least - 1), 0, "refused");
+    assert_eq!(start(&mut model, 1, least), least);
+    model.texts[1] = text[..least].to_vec();
+    let expected = Model::anew(WINDOW, &text[..least], 7);
+    assert_equal(&model.add(&[(1, 7)]), &expected);
+    let least = cuts(&model); // the copy has taken cells
+    assert_eq!(start(&mut model, 0, least), least, "in place");
+    model.texts[0].truncate(least);
+    assert_equal(&model.add(&[(0, 7)]), &Model::anew(WINDOW, &text[..least], 7));
+}
+
+/// Without a saved state at that place.
+#[test]
+fn a_prompt_starts_where_it_parts_from_another_one() {
+    let config = ServeConfig { parallel: 4, context_tokens: Some(4096), ..config() };
+    let [server, other] = [(); 2].map(|()| TestServer::file(hybrid(WINDOW), config.clone()));
+    let text = |shared: i64, last: i64| -> Vec<i64> {
+        let place = |place| if place < shared { 300 + place * 7 % 1000 } else { last + place };
+        (0..300).map(place).collect()
+    };
+    follow(&server, &text(300, 0), json!({}));
+    for shared in [299, 203, 97] {
+        let prompt = text(shared, 5 * shared);
+        let (said, cached) = follow(&server, &prompt, json!({}));
+        assert_eq!(cached as i64, shared);
+        assert_eq!(said, follow(&other, &prompt, json!({"cache_prompt": false})).0, "{shared}");
+    }
+}
+
 #[test]
 fn a_saved_window_takes_as_much_as_its_text() {
     let mut model = Model::new(WINDOW);

@@ -47,7 +47,9 @@ use corelane::ring::{self, LaneLink};
 use corelane::scheduler::{Capacity, FileSizes, Pages, SequenceId, States};
 use corelane::server::places::{Place, Places};
 use corelane::server::responses::Responses;
-use corelane::types::{CacheScope, Guessing, ItlTarget, KeyId, Owner, PageId, SlotId, TokenId};
+use corelane::types::{
+    CacheScope, Guessing, ItlTarget, KeyId, Owner, PageId, Position, SlotId, TokenId,
+};
 
 use crate::drafter::drafter;
 use crate::kept::kept;
@@ -669,11 +671,19 @@ impl World {
         let failed = batch.failed.iter().filter(|failed| !failed.is_late);
         let failed: Vec<Owner> = failed.map(|failed| failed.owner).collect();
         self.count("late masks", (batch.failed.len() - failed.len()) as u64);
-        // A late mask may have taken the tokens that a sequence was to start with.
-        let shares = |start: &Start| start.source != start.owner.slot;
-        let is_shared =
-            |owner: &Owner| batch.starts.iter().any(|start| start.owner == *owner && shares(start));
-        assert!(self.failures || failed.iter().all(is_shared), "no step lacks room");
+        // A late mask may have taken the tokens that a sequence was to start with, or other rows the
+        // window behind them.
+        let has_windows = !batch.least_left.is_empty();
+        let may_fail = |start: &Start| {
+            start.source != start.owner.slot || (has_windows && start.checkpoint.is_none())
+        };
+        let is_start =
+            |owner: &Owner| batch.starts.iter().any(|one| one.owner == *owner && may_fail(one));
+        assert!(self.failures || failed.iter().all(is_start), "no step lacks room");
+        let cuts = batch.starts.iter().filter(|start| has_windows && start.keep > Position(0));
+        self.count("starts in windows", cuts.clone().count() as u64);
+        let refused = cuts.filter(|start| failed.contains(&start.owner)).count();
+        self.count("refused starts in windows", if batch.step_failed { 0 } else { refused as u64 });
         let copies = self.copies(&batch);
         batch.pages_us = copies.as_micros() as u32;
         batch.decode_us = (took - copies).as_micros() as u32;

@@ -188,12 +188,13 @@ impl World {
     /// model ended them, or with it; `whole` ones had all their tokens, and `failed` ones an error.
     ///
     /// An end that the decode lane sees costs at most one dropped row, and so does a late mask. A
-    /// failure drops the rows of the steps in flight. A stop string, a cancellation and a preemption
+    /// failure or a refused start drops the rows of the steps in flight. A stop string, a cancellation and a preemption
     /// cost at most the samples of the steps in flight.
     fn check_waste(&self, cut: u64, whole: u64, failed: u64) {
         let of = |name| self.tally.get(name).copied().unwrap_or(0);
         let in_flight = (self.capacity.step_rows * STEPS_IN_FLIGHT) as u64;
-        let (left, failed) = (cut + of("preempted"), failed + of("retried"));
+        let failed = failed + of("retried") + of("refused starts in windows");
+        let left = cut + of("preempted");
         // A sequence that left may have failed, too.
         let rows_of_left = if self.failures { in_flight } else { 1 };
         // With guesses, the decode lane may see the last token before the scheduler does.
