@@ -8,7 +8,8 @@ cache, and the seconds until its first token.
 
 Then, how long do streams wait between two tokens while such prompts come, one after another?
 
-`--binary` may be llama-server; it has no files, so those cases are left out.
+`--binary` may be llama-server; it has no files, so those cases are left out. `--cases` runs one group alone: turns, agents,
+conversations or at-once.
 """
 
 import json
@@ -27,7 +28,7 @@ from shared.turns import Beside
 from studies.neighbours import LOOP, Neighbours
 
 ANSWER, QUESTION = 48, 27  # tokens of an answer, and of the question behind it
-AGENT, AGENTS = 1500, 3  # tokens that agents share, and agents
+AGENT, AGENTS = 1500, 3  # tokens of the instructions that agents share, and agents
 CONVERSATION, CONVERSATIONS = 300, 16
 AT_ONCE, SHARED, OWN = 8, 500, 20
 OTHERS, OTHER = 20, 200  # prompts that push a long one out, and their tokens
@@ -37,6 +38,7 @@ STREAMS, SHORT = 4, 1039  # streams, and the tokens of the prompts that come bes
 def arguments(parser) -> None:
     add_server(parser, model="large")
     add(parser, prompt=2000, long=8000, rounds=1, loops=0, beside_s=15)
+    parser.add_argument("--cases", choices=GROUPS, help="run these cases alone")
     add_flags(parser)
 
 
@@ -50,7 +52,7 @@ def run(args) -> dict:
 
     with Neighbours([LOOP] * args.loops, 10):
         for number in range(args.rounds):
-            if kind is LlamaServer:
+            if args.cases or kind is LlamaServer:
                 with server() as one:
                     rounds.append(chats(Texts(one.url, number), args)[0])
                 continue
@@ -63,6 +65,9 @@ def run(args) -> dict:
                 with server(slots) as one:
                     found |= from_a_saved_file(Texts(one.url, number), long)
                 rounds.append(found)
+        if args.cases:
+            show(rounds)
+            return {"rounds": rounds}
         with server() as one:
             beside = [streams(Texts(one.url, 1000 + number), args.beside_s) for number in range(args.rounds)]
     show(rounds)
@@ -88,13 +93,46 @@ class Texts:
     def ask(self, prompt: list[int], predict: int = ANSWER) -> tuple[dict, list[int]]:
         body = {"prompt": prompt, "n_predict": predict, "temperature": 0, "ignore_eos": True, "return_tokens": True}
         answer = self.post("/completion", body)
-        timings = answer["timings"]
-        found = {"tokens": len(prompt), "cached": timings["cache_n"], "s": timings["prompt_ms"] / 1e3}
-        return found | {"stored": timings.get("cache_store_n", 0), "read": timings.get("cache_disk_n", 0)}, answer["tokens"]
+        return prompt_of(answer["timings"]), answer["tokens"]
+
+    def words(self, tokens: int) -> str:
+        """A text of about this many tokens."""
+        text = self.post("/detokenize", {"tokens": self.text(tokens)})["content"]
+        again = len(self.post("/tokenize", {"content": text})["tokens"])  # more, where tokens are pieces of words
+        return text[: len(text) * tokens // again]
+
+    def chat(self, *messages: tuple[str, str]) -> dict:
+        body = {"messages": [{"role": role, "content": content} for role, content in messages]}
+        answer = self.post("/v1/chat/completions", body | {"max_tokens": ANSWER, "temperature": 0})
+        return prompt_of(answer["timings"])
+
+
+def prompt_of(timings: dict) -> dict:
+    """The tokens of a prompt, those from the cache, and its seconds."""
+    found = {"tokens": timings["prompt_n"] + timings["cache_n"], "cached": timings["cache_n"]}
+    found |= {"stored": timings.get("cache_store_n", 0), "read": timings.get("cache_disk_n", 0)}
+    return found | {"s": timings["prompt_ms"] / 1e3}
 
 
 def chats(texts: Texts, args) -> tuple[dict[str, dict], list[int]]:
     """The cases of a running server by name, and the long prompt with its last answer."""
+    found = {}
+    for name, group in GROUPS.items():
+        if args.cases in (None, name):
+            found |= group(texts, args)
+    if args.cases:
+        return found, []
+    long = texts.text(args.long)
+    found["a long prompt"], said = texts.ask(long)
+    for _ in range(OTHERS):
+        texts.ask(texts.text(OTHER))
+    long += said + texts.text(20)
+    found[f"the long prompt goes on after {OTHERS} others"], said = texts.ask(long)
+    return found, long + said + texts.text(20)
+
+
+def turns(texts: Texts, args) -> dict[str, dict]:
+    """The turns of a chat."""
     found = {}
     first = texts.text(args.prompt)
     found["first turn"], said = texts.ask(first)
@@ -103,18 +141,15 @@ def chats(texts: Texts, args) -> tuple[dict[str, dict], list[int]]:
     found["its answer again"], _ = texts.ask(second)
     found["another last question"], _ = texts.ask(first + said + texts.text(QUESTION))
     found["the answer left out"], _ = texts.ask(first + texts.text(15))
-    instructions = texts.text(AGENT)
-    for agent in range(AGENTS):
-        found[f"agent {agent + 1} with the same {AGENT} tokens"], _ = texts.ask(instructions + texts.text(100))
-    found |= conversations(texts)
-    found |= at_once(texts)
-    long = texts.text(args.long)
-    found["a long prompt"], said = texts.ask(long)
-    for _ in range(OTHERS):
-        texts.ask(texts.text(OTHER))
-    long += said + texts.text(20)
-    found[f"the long prompt goes on after {OTHERS} others"], said = texts.ask(long)
-    return found, long + said + texts.text(20)
+    return found
+
+
+def agents(texts: Texts, _) -> dict[str, dict]:
+    """Agents with the same system message."""
+    instructions, found = ("system", texts.words(AGENT)), {}
+    for agent in range(1, AGENTS + 1):
+        found[f"agent {agent} with the same instructions"] = texts.chat(instructions, ("user", texts.words(QUESTION)))
+    return found
 
 
 FILE = {"filename": "long"}
@@ -134,7 +169,7 @@ def from_a_saved_file(texts: Texts, long: list[int]) -> dict[str, dict]:
     return {"restore": restored, f"{RESTARTED}, from a saved file": texts.ask(long)[0]}
 
 
-def conversations(texts: Texts) -> dict[str, dict]:
+def conversations(texts: Texts, _) -> dict[str, dict]:
     """More conversations than slots, each with a second turn after the first turns of all."""
     prompts = [texts.text(CONVERSATION) for _ in range(CONVERSATIONS)]
     first = [texts.ask(prompt) for prompt in prompts]
@@ -144,7 +179,7 @@ def conversations(texts: Texts) -> dict[str, dict]:
     return {f"{name}, first turn": middle(turn for turn, _ in first), f"{name}, second turn": middle(second)}
 
 
-def at_once(texts: Texts) -> dict[str, dict]:
+def at_once(texts: Texts, _) -> dict[str, dict]:
     alone, _ = texts.ask(texts.text(SHARED + OWN), 1)
     shared = texts.text(SHARED)
     prompts = [shared + texts.text(OWN) for _ in range(AT_ONCE)]
@@ -164,9 +199,12 @@ def at_once(texts: Texts) -> dict[str, dict]:
     return {f"{SHARED + OWN} tokens alone": alone, f"the last of {AT_ONCE} at once that share {SHARED}": last}
 
 
-def middle(turns) -> dict:
-    turns = list(turns)
-    return {field: statistics.median(turn[field] for turn in turns) for field in turns[0]}
+GROUPS = {"turns": turns, "agents": agents, "conversations": conversations, "at-once": at_once}
+
+
+def middle(found) -> dict:
+    found = list(found)
+    return {field: statistics.median(one[field] for one in found) for field in found[0]}
 
 
 def streams(texts: Texts, seconds: int) -> dict[str, dict]:
