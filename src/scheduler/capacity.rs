@@ -61,8 +61,9 @@ pub struct FileSizes {
 }
 
 /// How states are saved: those of recurrent layers, or the cells of a sliding window. A state stands
-/// behind the last token of its slot, and goes back at most over the last step. So a sequence starts with all tokens of a slot,
-/// or with those before a saved state.
+/// behind the last token of its slot, and goes back at most over the last step. So a sequence starts
+/// with all tokens of a slot, with those before a saved state, or as far back as the cells of a window
+/// reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct States {
     /// Most saved states.

@@ -34,8 +34,14 @@ pub(super) fn last_of(books: &Books, is_meant: impl Fn(&Sequence) -> bool) -> Op
     books.held.iter().copied().filter(is_meant).max_by_key(order)
 }
 
-/// Preempts a sequence: it loses its slot and returns to the queue with all its tokens.
+/// Preempts a sequence.
 pub(super) fn preempt(books: &mut Books, batch: &mut Batch, id: SequenceId) {
+    put_back(books, batch, id);
+    books.tally.preemptions += 1;
+}
+
+/// A sequence loses its slot and returns to the queue with all its tokens.
+pub(super) fn put_back(books: &mut Books, batch: &mut Batch, id: SequenceId) {
     books.drop_loads(id);
     let sequence = books.sequences.get_mut(id);
     let owner = sequence.owner();
@@ -57,7 +63,6 @@ pub(super) fn preempt(books: &mut Books, batch: &mut Batch, id: SequenceId) {
     batch.clears.push(owner.slot).expect("one clear for each slot");
     books.held.retain(|held| *held != id);
     books.waiting.push(id);
-    books.tally.preemptions += 1;
 }
 
 /// If nothing could be planned because unfinished prompts have all the cells, preempts one of

@@ -26,7 +26,7 @@ pub(super) fn restart_failed(books: &mut Books, batch: &mut Batch) {
         if sequence.cuts_window && sequence.planned == 0 {
             // The window was lost before it started there. It may start from a saved state.
             (sequence.cuts_window, sequence.avoids_windows) = (false, true);
-            pressure::preempt(books, batch, id);
+            pressure::put_back(books, batch, id);
         } else {
             sequence.push_start(batch, owner.slot, sequence.planned, None);
         }
