@@ -6,7 +6,8 @@ requests at once, a long prompt that others have pushed out of the KV cache, and
 the prefix store, and from a file that a client saved. For each prompt the table has its tokens, those that came from the
 cache, and the seconds until its first token.
 
-Then, how long do streams wait between two tokens while such prompts come, one after another?
+Then, how long do streams wait between two tokens while such prompts come, one after another? And while others come that have
+as many new tokens and no others, so that nothing is brought back for them?
 
 `--binary` may be llama-server; it has no files, so those cases are left out. `--cases` runs one group alone: turns, agents,
 conversations or at-once.
@@ -32,7 +33,7 @@ AGENT, AGENTS = 1500, 3  # tokens of the instructions that agents share, and age
 CONVERSATION, CONVERSATIONS = 300, 16
 AT_ONCE, SHARED, OWN = 8, 500, 20
 OTHERS, OTHER = 20, 200  # prompts that push a long one out, and their tokens
-STREAMS, SHORT = 4, 1039  # streams, and the tokens of the prompts that come beside them
+STREAMS, SHORT, NEW = 4, 1039, 5  # streams, the tokens of the prompts that come beside them, and how many of these are new
 
 
 def arguments(parser) -> None:
@@ -208,7 +209,7 @@ def middle(found) -> dict:
 
 
 def streams(texts: Texts, seconds: int) -> dict[str, dict]:
-    """The times between two tokens of streams in ms: alone, and while prompts come that begin like earlier ones."""
+    """The times between two tokens of streams in ms: alone, beside short prompts, and beside those that begin like earlier ones."""
     known = [texts.text(SHORT) for _ in range(8)]
     for prompt in known:
         texts.ask(prompt, 1)
@@ -233,13 +234,14 @@ def streams(texts: Texts, seconds: int) -> dict[str, dict]:
         time.sleep(3)  # until all of them stream
         gaps.clear()
         time.sleep(seconds)
-        alone = measured()
-        gaps.clear()
-        end, prompts = time.monotonic() + seconds, []
-        while time.monotonic() < end:
-            prompts.append(texts.ask(known[len(prompts) % len(known)] + texts.text(5), 1)[0])
-        beside = measured() | middle(prompts)
-    return {"alone": alone, "beside": beside}
+        found = {"alone": measured()}
+        for name, beginnings in [("beside short prompts", [[]]), ("beside known ones", known)]:
+            gaps.clear()
+            end, prompts = time.monotonic() + seconds, []
+            while time.monotonic() < end:
+                prompts.append(texts.ask(beginnings[len(prompts) % len(beginnings)] + texts.text(NEW), 1)[0])
+            found[name] = measured() | middle(prompts)
+    return found
 
 
 def show(rounds: list[dict]) -> None:
@@ -268,8 +270,10 @@ def base_of(name: str, names: list[str]) -> str | None:
 
 
 def show_streams(beside: list[dict]) -> None:
-    for when in ["alone", "beside"]:
+    for when in beside[0]:
         p50, p99 = ([of[when][field] for of in beside] for field in ("p50", "p99"))
         print(f"\n{STREAMS} streams {when}: {shown(spread(p50), '.1f')} ms between two tokens, p99 {shown(spread(p99), '.1f')}")
-    ratio = shown(spread(of["beside"]["p99"] / of["alone"]["p99"] for of in beside))
-    print(f"p99 beside to alone: {ratio}; a prompt beside takes {shown(spread(of['beside']['s'] for of in beside))} s")
+    known = "beside known ones"
+    for other in ["alone", "beside short prompts"]:
+        print(f"p99 {known}, to {other}: {shown(spread(of[known]['p99'] / of[other]['p99'] for of in beside))}")
+    print(f"a prompt of {SHORT + NEW} tokens beside them takes {shown(spread(of[known]['s'] for of in beside))} s")
