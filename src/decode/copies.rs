@@ -8,7 +8,7 @@ use super::slot::SlotState;
 use crate::clock::Micros;
 use crate::memory::StateNote;
 use crate::model::Backend;
-use crate::ring::message::{Batch, Failed, Load, Save};
+use crate::ring::message::{Batch, Failed, FailureReason, Load, Save};
 use crate::types::{Position, SlotId};
 
 impl<B: Backend> DecodeLane<B> {
@@ -25,7 +25,8 @@ impl<B: Backend> DecodeLane<B> {
                 let slot = load.owner.slot;
                 self.backend.start(slot, slot, Position(0), None);
                 self.set_next(slot, Position(0));
-                let failed = Failed { owner: load.owner, next: Position(0), is_late: false };
+                let (next, reason) = (Position(0), FailureReason::Step);
+                let failed = Failed { owner: load.owner, next, reason };
                 batch.failed.push(failed).expect("one failure for each slot");
             }
         }

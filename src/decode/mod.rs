@@ -47,7 +47,7 @@ use crate::memory::{Kept, KeptSizes, allocations_on_this_thread};
 use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
-use crate::ring::message::{Batch, Failed, Sample, Score, Start};
+use crate::ring::message::{Batch, Failed, FailureReason, Sample, Score, Start};
 use crate::types::{Logits, Owner, Position, SlotId, Threads, TokenId};
 use advanced::{Asked, Limits};
 use calls::Calls;
@@ -278,16 +278,28 @@ impl<B: Backend> DecodeLane<B> {
     /// Starts a sequence in its slot.
     ///
     /// # Errors
-    /// If a failed step has left fewer tokens than the prefix `start.keep`. The slot then keeps
-    /// those that are there.
+    /// If the source does not have the prefix `start.keep`, because a step failed or a window does not
+    /// reach so far. The slot then starts with what is there.
     fn start(&mut self, start: &mut Start) -> Result<(), Failed> {
         let (slot, source) = (start.owner.slot, start.source);
         let keep = start.keep.min(self.slots[source.index()].next);
-        let found = start.checkpoint.and_then(|id| Checkpoint::find(&self.kept, id, keep));
+        let least = self.backend.least_left(source).unwrap_or_default();
+        let is_lost = start.checkpoint.is_none() && Position(0) < keep && keep < least;
+        let found = if is_lost {
+            let last = self.slots[source.index()].checkpoint;
+            let last = last.filter(|last| last.position <= keep);
+            last.and_then(|last| Some((last, last.state(&self.kept)?)))
+        } else {
+            start.checkpoint.and_then(|id| Checkpoint::find(&self.kept, id, keep))
+        };
         let checkpoint = found.as_ref().map(|(checkpoint, _)| *checkpoint);
         let keep = match &found {
-            Some((_, state)) => self.backend.start(slot, source, keep, Some(state.saved())),
-            None if start.checkpoint.is_none() => self.backend.start(slot, source, keep, None),
+            Some((Checkpoint { position, .. }, state)) => {
+                self.backend.start(slot, source, *position, Some(state.saved()))
+            }
+            None if start.checkpoint.is_none() && !is_lost => {
+                self.backend.start(slot, source, keep, None)
+            }
             None => self.backend.start(slot, slot, Position(0), None), // it was not saved
         };
         drop(found);
@@ -318,7 +330,8 @@ impl<B: Backend> DecodeLane<B> {
         place.walk = None;
         place.reasoning = Reasoning::default();
         if keep < start.keep {
-            return Err(Failed { owner: start.owner, next: keep, is_late: false });
+            let reason = if is_lost { FailureReason::LostWindow } else { FailureReason::Step };
+            return Err(Failed { owner: start.owner, next: keep, reason });
         }
         place.state = SlotState::Running;
         Ok(())
@@ -418,7 +431,7 @@ impl<B: Backend> DecodeLane<B> {
                 // Undo the row. The sequence restarts with a mask from the mask lane.
                 slot.state = SlotState::Ended;
                 let next = self.go_back(row.slot, row.position);
-                let failed = Failed { owner, next, is_late: true };
+                let failed = Failed { owner, next, reason: FailureReason::LateMask };
                 batch.failed.push(failed).expect("one failure for each slot");
                 return;
             }
@@ -486,7 +499,7 @@ impl<B: Backend> DecodeLane<B> {
             slot.state = SlotState::Ended;
             let (owner, next) = (Owner { slot: row.slot, generation: slot.generation }, slot.next);
             let next = self.go_back(row.slot, next);
-            let failed = Failed { owner, next, is_late: false };
+            let failed = Failed { owner, next, reason: FailureReason::Step };
             batch.failed.push(failed).expect("one failure for each slot");
         }
     }

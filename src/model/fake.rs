@@ -34,9 +34,9 @@ pub struct FakeOptions {
     pub is_recurrent: bool,
     /// Most tokens by which that state can go back, behind a step with rows of its slot alone.
     pub rollback: usize,
-    /// It has a sliding window. Its state can go back over the rows of the last step, and further
-    /// until later steps need the cells.
-    pub has_window: bool,
+    /// Most tokens by which the sliding windows of all slots together can go back, beside the rows of
+    /// the last step; 0 if it has no window.
+    pub window: usize,
     /// One step in this many hangs until it is aborted; 0 means never.
     pub hang_one_in: u64,
     /// The number of further hangs right after each such step.
@@ -53,7 +53,7 @@ pub struct FakeOptions {
 impl FakeOptions {
     /// Whether a slot has a state beside its cells.
     pub fn has_state(&self) -> bool {
-        self.is_recurrent || self.has_window
+        self.is_recurrent || self.window > 0
     }
 }
 
@@ -118,10 +118,8 @@ pub struct FakeModel {
     states: Box<[(usize, Tail)]>, // [slots]
     /// Tokens by which the state of each slot can go back now.
     undo: Box<[usize]>, // [slots]
-    /// Most tokens by which the windows of all slots together can go back.
-    undo_max: usize,
-    logits: Box<[f32]>,   // [rows_max, N_VOCAB]
-    sampled: Box<[bool]>, // [rows_max]: whether a row of the last step has logits
+    logits: Box<[f32]>,      // [rows_max, N_VOCAB]
+    sampled: Box<[bool]>,    // [rows_max]: whether a row of the last step has logits
     fails_next: Option<StepError>,
     abort: Arc<StepAbort>,
 }
@@ -138,7 +136,6 @@ impl FakeModel {
             slots: (0..slots).map(|_| Vec::new()).collect(),
             states: vec![Default::default(); slots].into_boxed_slice(),
             undo: vec![0; slots].into_boxed_slice(),
-            undo_max: 2 * rows_max,
             sampled: vec![false; rows_max].into_boxed_slice(),
             logits: vec![0.0; rows_max * N_VOCAB].into_boxed_slice(),
             fails_next: None,
@@ -170,10 +167,13 @@ impl FakeModel {
     /// Forgets cells of windows that rows of the last step do not need, while there are too many.
     fn slide_windows(&mut self, rows: &[DecodeRow]) {
         let in_step = |slot: usize| rows.iter().filter(|row| row.slot.index() == slot).count();
-        while self.undo.iter().sum::<usize>() > self.undo_max {
+        loop {
             let spare = (0..self.undo.len()).map(|slot| (self.undo[slot] - in_step(slot), slot));
+            if spare.clone().map(|(spare, _)| spare).sum::<usize>() <= self.options.window {
+                return;
+            }
             let (spare, slot) = spare.max().expect("there are slots");
-            self.undo[slot] -= spare.div_ceil(2); // the rows of a step are fewer than `undo_max`
+            self.undo[slot] -= spare.div_ceil(2);
         }
     }
 
@@ -214,7 +214,7 @@ impl Backend for FakeModel {
         let one = is_one(fail_one_in, fail_more).then_some(StepError::Failed(-1));
         let failure = self.fails_next.take().or(one);
         self.sampled.fill(false);
-        if !self.options.has_window {
+        if self.options.window == 0 {
             self.undo.fill(0);
         }
         let tokens: usize = self.slots.iter().map(Vec::len).sum();
@@ -239,7 +239,7 @@ impl Backend for FakeModel {
             self.cells += 1;
             slot.push(Tail { cell: self.cells, ..tail });
             self.states[row.slot.index()] = (slot.len(), tail);
-            self.undo[row.slot.index()] += usize::from(self.options.has_window);
+            self.undo[row.slot.index()] += usize::from(self.options.window > 0);
             self.sampled[index] = row.logits != Logits::None;
             if self.sampled[index] {
                 let logits = &mut self.logits[index * N_VOCAB..][..N_VOCAB];
@@ -250,7 +250,7 @@ impl Backend for FakeModel {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        if self.options.has_window {
+        if self.options.window > 0 {
             self.slide_windows(rows);
         } else if let Some(DecodeRow { slot, .. }) = rows.first()
             && rows.iter().all(|row| row.slot == *slot)
@@ -272,7 +272,7 @@ impl Backend for FakeModel {
             (copied.last().copied(), copied.len() < self.slots[from.index()].len());
         self.slots[to.index()] = copied.to_vec();
         self.states[to.index()] = match last {
-            Some(last) if with_state && self.options.has_window && is_part => {
+            Some(last) if with_state && self.options.window > 0 && is_part => {
                 (tokens.index(), last)
             }
             _ if with_state => self.states[from.index()],
@@ -287,7 +287,7 @@ impl Backend for FakeModel {
         // Behind loaded pages there is no state.
         let is_lost = tokens < self.slots[slot.index()].len();
         let least = if is_lost { u32::MAX } else { least as u32 }; // at most `context_tokens`
-        self.options.has_window.then_some(Position(least))
+        (self.options.window > 0).then_some(Position(least))
     }
 
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool {
@@ -301,7 +301,7 @@ impl Backend for FakeModel {
             if state.0 - from.index() > *undo {
                 return false;
             }
-            *undo = if self.options.has_window { *undo - (state.0 - from.index()) } else { 0 };
+            *undo = if self.options.window > 0 { *undo - (state.0 - from.index()) } else { 0 };
             *state = (from.index(), tokens[from.index() - 1]);
         }
         tokens.truncate(from.index());

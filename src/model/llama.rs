@@ -249,7 +249,7 @@ impl LlamaDecoder {
         is_copied
     }
 
-    /// The fewest tokens to which the window of a slot can be cut, but for none.
+    /// The fewest tokens above 0 to which the window of a slot can be cut.
     fn least_left_of(&self, window: &Window, slot: SlotId) -> Position {
         // SAFETY: the memory belongs to the live context, and the slot is below n_seq_max.
         let first = unsafe { sys::llama_memory_seq_pos_min(self.memory, slot.0.into()) };
@@ -263,9 +263,9 @@ impl LlamaDecoder {
     }
 
     /// Notes whether the cells of a slot's window belong to other tokens than its own.
-    fn lose_window(&mut self, slot: SlotId, is_lost: bool) {
+    fn set_window_lost(&mut self, slot: SlotId, is_lost: bool) {
         if let Some(window) = self.window.as_mut().filter(|window| window.is_alone) {
-            window.lose(slot, is_lost);
+            window.set_lost(slot, is_lost);
         }
     }
 
@@ -469,7 +469,7 @@ impl Backend for LlamaDecoder {
             && self.window_reaches(slot, from)
             && unsafe { sys::llama_memory_seq_rm(self.memory, slot.0.into(), from.0 as i32, -1) };
         if from == Position(0) {
-            self.lose_window(slot, false);
+            self.set_window_lost(slot, false);
         }
         is_cut
     }
@@ -486,7 +486,7 @@ impl Backend for LlamaDecoder {
     fn restore(&mut self, slot: SlotId, state: &[u8], tokens: Position) -> bool {
         let is_written = self.write_state(slot.0.into(), STATE_ONLY, state);
         self.replace_state(slot, is_written.then_some(tokens.0));
-        self.lose_window(slot, !is_written);
+        self.set_window_lost(slot, !is_written);
         is_written && self.truncate(slot, tokens)
     }
 
@@ -506,7 +506,7 @@ impl Backend for LlamaDecoder {
 
     fn load_page(&mut self, slot: SlotId, page: &[u8]) -> bool {
         self.replace_state(slot, Some(0)); // of no tokens
-        self.lose_window(slot, true); // until it is restored
+        self.set_window_lost(slot, true); // until it is restored
         let Some(moves) = &self.moves else { return false };
         let mut is_read = self.write_state(moves.sequence, ALL, page);
         if is_read {

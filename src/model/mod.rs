@@ -74,15 +74,16 @@ pub trait Backend {
     }
 
     /// Copies the first `tokens` tokens of a slot into an empty one, or more of them; with the state
-    /// if `with_state`: that behind these tokens if the slot could be cut to them, or that behind all of
-    /// its tokens. Returns false if that failed: the slot must then be cleared.
+    /// if `with_state`. Of recurrent layers it is that behind all tokens of the slot, of a window that
+    /// behind these. Returns false if that failed, also if the window does not reach so far: the slot
+    /// must then be cleared.
     fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position, with_state: bool) -> bool;
 
     /// Removes the tokens of a slot from position `from` on. Returns false, and changes nothing,
     /// if the slot has a state that cannot go back so far. Removing all of them always succeeds.
     fn truncate(&mut self, slot: SlotId, from: Position) -> bool;
 
-    /// The fewest tokens, but for none, to which [`Backend::truncate`] can cut a slot now. `None` if
+    /// The fewest tokens above 0 to which [`Backend::truncate`] can cut a slot now. `None` if
     /// the model has no sliding window, or its state is more than that.
     fn least_left(&self, _slot: SlotId) -> Option<Position> {
         None

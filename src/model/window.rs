@@ -34,12 +34,12 @@ impl Window {
     }
 
     /// Notes whether the cells of a slot belong to other tokens than its own.
-    pub fn lose(&mut self, slot: SlotId, is_lost: bool) {
+    pub fn set_lost(&mut self, slot: SlotId, is_lost: bool) {
         self.is_lost[slot.index()] = is_lost;
     }
 
-    /// The fewest tokens, but for none, to which a slot can be cut whose first cell is that of token
-    /// `first`, -1 if it has none. The next token sees those from `self.tokens - 1` before it.
+    /// The fewest tokens above 0 to which a slot can be cut whose first cell is that of token `first`,
+    /// -1 if it has none. The next token sees those from `self.tokens - 1` before it.
     pub fn least_left(&self, slot: SlotId, first: i32) -> Position {
         match u32::try_from(first) {
             _ if self.is_lost[slot.index()] => Position(u32::MAX),
@@ -52,5 +52,21 @@ impl Window {
     pub fn room_for_state(&mut self, bytes: usize) -> &mut [u8] {
         self.room.resize(bytes, 0);
         &mut self.room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_can_be_cut_where_the_next_token_sees_no_cell_that_has_gone() {
+        let slot = SlotId(1);
+        let mut window = Window::new(64, true, 2, 0);
+        let least = |window: &Window, first| window.least_left(slot, first).0;
+        assert_eq!([-1, 0, 1, 100].map(|first| least(&window, first)), [0, 0, 64, 163]);
+        window.set_lost(slot, true);
+        assert_eq!([-1, 0, 100].map(|first| least(&window, first)), [u32::MAX; 3]);
+        assert_eq!(window.least_left(SlotId(0), 0), Position(0));
     }
 }

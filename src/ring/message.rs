@@ -68,8 +68,8 @@ pub struct Batch {
     pub scores: heapless::Vec<Score, SCORED_ROWS_MAX>,
     /// Answer: sequences that failed in this step. Their later rows are dropped until they restart.
     pub failed: heapless::Vec<Failed, SLOTS_MAX>,
-    /// Answer: for each slot, the fewest tokens to which it can be cut now without a saved state, but
-    /// for none. Empty if the model has no sliding windows.
+    /// Answer: for each slot, the fewest tokens above 0 to which it can be cut now without a saved
+    /// state. Empty if the model has no sliding windows.
     pub least_left: heapless::Vec<Position, SLOTS_MAX>,
     /// Answer: the model could not run the step.
     pub step_failed: bool,
@@ -243,9 +243,19 @@ pub struct Failed {
     pub owner: Owner,
     /// The position at which the sequence continues. Earlier tokens are in the KV cache.
     pub next: Position,
-    /// The step did not fail. Its masks had used up their time before this sequence's mask was
-    /// computed.
-    pub is_late: bool,
+    /// Why it failed.
+    pub reason: FailureReason,
+}
+
+/// Why a sequence failed in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureReason {
+    /// The step failed, or what the sequence was to start with is not there.
+    Step,
+    /// The masks of the step had used up their time before this sequence's mask was computed.
+    LateMask,
+    /// The sequence was to start with some tokens of a slot whose window no longer reaches so far.
+    LostWindow,
 }
 
 /// One token of a step.

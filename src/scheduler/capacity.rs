@@ -61,9 +61,8 @@ pub struct FileSizes {
 }
 
 /// How states are saved: those of recurrent layers, or the cells of a sliding window. A state stands
-/// behind the last token of its slot, and goes back at most over the last step. So a sequence starts
-/// with all tokens of a slot, with those before a saved state, or as far back as the cells of a window
-/// reach.
+/// behind the last token of its slot. So a sequence starts with all tokens of a slot, with those before
+/// a saved state, or where the window of a slot still reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct States {
     /// Most saved states.

@@ -1,7 +1,7 @@
 //! The checkpoints: states that the decode lane has saved, and the slots whose tokens
 //! they belong to.
 //!
-//! A state stands behind the last token of its slot and cannot go back. So it is saved
+//! A state stands behind the last token of its slot and goes back not at all or not far. So it is saved
 //! where later prompts will probably part from this one ([`super::stops`]). A sequence that shares the
 //! tokens before that place starts with the saved state. A slot that starts with another one's
 //! tokens shares their checkpoints, as it shares their cells.

@@ -7,7 +7,7 @@ use super::event::{Event, Finish};
 use super::sequence::Stage;
 use super::tuning::{GUESSES_MADE_RATE, STEP_RETRIES_MAX};
 use super::{constrained, guesses, times};
-use crate::ring::message::{Batch, Failed, GuessSource, Row, Sample, Start};
+use crate::ring::message::{Batch, Failed, FailureReason, GuessSource, Row, Sample, Start};
 use crate::types::{Position, SequenceId};
 
 /// Takes the answers of a step. Calls `event` with the outcome for each sequence.
@@ -103,7 +103,7 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
     for failed in &batch.failed {
         let Failed { owner, next, .. } = *failed;
         if let Some(id) = books.slots.holder(owner) {
-            fail(books, id, failed, batch, &mut event);
+            fail(books, id, failed, batch.aborted, &mut event);
         } else if books.slots.shorten(owner, next.index()) {
             books.cells.truncate(owner.slot, next.index());
         }
@@ -114,7 +114,7 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
 fn computed(books: &mut Books, row: &Row, batch: &Batch, event: &mut impl FnMut(Event)) {
     let Some(id) = books.slots.holder(row.owner) else { return };
     let failed = batch.failed.iter().find(|failed| failed.owner == row.owner);
-    if failed.is_some_and(|failed| !failed.is_late) {
+    if failed.is_some_and(|failed| failed.reason != FailureReason::LateMask) {
         return;
     }
     let sequence = books.sequences.get_mut(id);
@@ -168,13 +168,13 @@ fn learn_drafts(books: &mut Books, batch: &Batch) {
     }
 }
 
-/// Restarts a sequence whose step failed, or whose rows were undone, at the position where it
-/// stood. Ends the sequence after more than [`STEP_RETRIES_MAX`] failed steps in a row.
+/// Restarts a sequence whose step failed, whose rows were undone, or that could not start as
+/// planned, where it stands. Ends it after more than [`STEP_RETRIES_MAX`] failed steps in a row.
 fn fail(
     books: &mut Books,
     id: SequenceId,
     failed: &Failed,
-    batch: &Batch,
+    aborted: bool,
     event: &mut impl FnMut(Event),
 ) {
     books.drop_loads(id);
@@ -184,10 +184,14 @@ fn fail(
     sequence.lose_cached();
     sequence.in_flight = 0;
     sequence.guessed = 0;
-    let is_refused = failed.next == Position(0) && sequence.cuts_window && !batch.step_failed;
-    if !failed.is_late && !is_refused {
+    if failed.reason == FailureReason::LostWindow {
+        // It goes on from a saved state of that slot. If there is none, it looks for another prefix.
+        sequence.avoids_windows = true;
+        sequence.starts_again = failed.next == Position(0);
+    }
+    if failed.reason == FailureReason::Step {
         // A step that took too long is tried again only once.
-        sequence.failures += if batch.aborted { STEP_RETRIES_MAX } else { 1 };
+        sequence.failures += if aborted { STEP_RETRIES_MAX } else { 1 };
         if sequence.failures > STEP_RETRIES_MAX {
             books.release(id);
             event(Event::Finished(id, Finish::Failed));
@@ -197,7 +201,7 @@ fn fail(
     }
     let owner = books.slots.renew(failed.owner);
     sequence.state = Stage::Running(owner);
-    if failed.is_late {
+    if failed.reason == FailureReason::LateMask {
         constrained::leave_decode_lane(books, id);
     } else {
         constrained::restart_masks(books, id);

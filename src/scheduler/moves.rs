@@ -75,7 +75,7 @@ pub(super) fn begin(books: &mut Books, id: SequenceId, loads: Loads) {
     books.tally.fetched_tokens += sequence.fetched as u64;
     sequence.loads = Some(loads);
     let slot = sequence.owner().slot;
-    books.windows.replace(slot, usize::MAX, books.step); // until the state has come
+    books.windows.lose(slot, books.step); // until the state has come
     books.tally.cached_tokens += more as u64;
     books.tally.restored_tokens += more as u64;
 }
@@ -143,6 +143,9 @@ fn load_next(books: &mut Books, batch: &mut Batch, id: SequenceId) -> bool {
     batch.loads.push(load).expect("a step has no more");
     books.sequences.get_mut(id).planned = to;
     books.grow(owner.slot, to);
+    if !is_last {
+        books.windows.lose(owner.slot, books.step); // until the state has come
+    }
     if is_last {
         books.windows.replace(owner.slot, to, books.step);
         books.store.touch(Some(page), books.step); // texts that this step stores must not replace it

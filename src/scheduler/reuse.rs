@@ -85,10 +85,14 @@ pub(super) fn stop_at(books: &mut Books, id: SequenceId, tokens: usize) {
 /// The longest prefix of at most `tokens` tokens with which a sequence may start, of those that a
 /// slot has.
 fn ready_in(books: &Books, id: SequenceId, slot: SlotId, tokens: usize) -> Option<Ready> {
+    let whole = Ready { slot, tokens, checkpoint: None };
+    if books.capacity.states.is_none() {
+        return Some(whole);
+    }
+    // Also where a saved state stands: that has less of the window before it.
     let avoids = books.sequences.get(id).avoids_windows;
-    let may_cut = books.capacity.has_windows() && !avoids && books.windows.reaches(slot, tokens);
-    if books.capacity.states.is_none() || may_cut {
-        return Some(Ready { slot, tokens, checkpoint: None });
+    if !avoids && books.capacity.has_windows() && books.windows.reaches(slot, tokens) {
+        return Some(whole);
     }
     let checkpoints = &books.cells.checkpoints;
     let (checkpoint, tokens) = checkpoints.find_before(slot, tokens, books.step)?;
@@ -139,7 +143,6 @@ pub(super) fn start_running(
     sequence.planned = tokens;
     sequence.cached = tokens.min(sequence.prompt_tokens);
     (sequence.restored, sequence.fetched) = (0, 0);
-    sequence.cuts_window = books.capacity.has_windows() && tokens > 0 && checkpoint.is_none();
     books.tally.cached_tokens += tokens as u64;
     sequence.push_start(batch, slot, tokens, checkpoint);
     if let Some(checkpoint) = checkpoint {

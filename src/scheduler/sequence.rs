@@ -110,11 +110,11 @@ pub(super) struct Sequence {
     pub masks: MaskSource,
     /// The pages of the prefix store that it starts with, until they are copied.
     pub loads: Option<Loads>,
-    /// It started with some of the tokens of a slot, without a saved state behind them. Such a start
-    /// may be refused ([`super::windows`]).
-    pub cuts_window: bool,
-    /// Such a start was refused.
+    /// It was to start with some tokens of a slot, whose window did not reach so far
+    /// ([`super::windows`]).
     pub avoids_windows: bool,
+    /// It has no tokens since, and goes back to the queue.
+    pub starts_again: bool,
     /// The KV cache had no room for its pages of the prefix store.
     pub avoids_store: bool,
     /// The files that it waits for.
@@ -328,8 +328,8 @@ impl Sequences {
             overtaken: 0,
             masks: MaskSource::DecodeLane { us: 0 },
             loads: None,
-            cuts_window: false,
             avoids_windows: false,
+            starts_again: false,
             avoids_store: false,
             fetch: None,
             looked_up: false,

@@ -15,7 +15,7 @@ use super::{claims, constrained, moves, pressure, queue, reuse};
 use crate::ring::message::Batch;
 use crate::types::{KeyId, Owner, SequenceId, SlotId};
 
-/// Restarts the sequences of a failed step where they stood.
+/// Restarts sequences that failed where they stand. Those that start again go back to the queue.
 pub(super) fn restart_failed(books: &mut Books, batch: &mut Batch) {
     while let Some(id) = books.restarts.pop() {
         if !books.sequences.contains(id) {
@@ -23,9 +23,7 @@ pub(super) fn restart_failed(books: &mut Books, batch: &mut Batch) {
         }
         let sequence = books.sequences.get_mut(id);
         let Stage::Running(owner) = sequence.state else { continue };
-        if sequence.cuts_window && sequence.planned == 0 {
-            // The window was lost before it started there. It may start from a saved state.
-            (sequence.cuts_window, sequence.avoids_windows) = (false, true);
+        if std::mem::take(&mut sequence.starts_again) {
             pressure::put_back(books, batch, id);
         } else {
             sequence.push_start(batch, owner.slot, sequence.planned, None);
@@ -119,7 +117,7 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
     };
     let Ready { slot: source, tokens, checkpoint } = ready;
     // Take the slot that holds the prefix if it is free, unless most of its tokens would be
-    // lost to later sequences. The state of a whole slot stays there.
+    // lost to later sequences. The state of a slot stays there.
     let is_free = books.slots.is_free(source);
     let goes_on = books.capacity.states.is_some() && checkpoint.is_none();
     let in_place = is_free && 2 * tokens >= books.slots.kept_len(source);

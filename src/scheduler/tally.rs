@@ -34,7 +34,7 @@ pub struct SlotView {
     pub held: Option<(SequenceId, Phase)>,
     /// The key whose tokens are in it, if there are any.
     pub key: Option<KeyId>,
-    /// Tokens in the slot: those that it keeps, or with those of steps in flight while it is held.
+    /// Tokens that a free slot keeps, or those of a held one with the rows and guesses in flight.
     pub position: usize,
 }
 

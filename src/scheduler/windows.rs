@@ -14,7 +14,7 @@ pub(super) struct Windows {
 
 #[derive(Clone, Copy)]
 struct Window {
-    /// The fewest tokens to which the slot can be cut, but for none.
+    /// The fewest tokens above 0 to which the slot can be cut.
     least: usize,
     /// The last step that replaced its tokens. What earlier steps tell is out of date.
     replaced: u64,
@@ -31,6 +31,11 @@ impl Windows {
     /// window comes along.
     pub fn replace(&mut self, slot: SlotId, tokens: usize, step: u64) {
         self.slots[slot.index()] = Window { least: tokens, replaced: step };
+    }
+
+    /// Notes that step `step` gives a slot tokens without their window.
+    pub fn lose(&mut self, slot: SlotId, step: u64) {
+        self.replace(slot, usize::MAX, step);
     }
 
     /// Takes what step `step` tells of each slot: nothing if the model has no windows.

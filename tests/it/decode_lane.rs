@@ -9,10 +9,13 @@ use crate::support::world::{World, capacity};
 use corelane::abort::StepAbort;
 use corelane::decode::DecodeLane;
 use corelane::decode::draft::{Draft, Drafter};
-use corelane::model::fake::{END, FakeModel, FakeOptions};
-use corelane::ring::message::{Batch, Failed, Guesses, Input, Row, Start};
+use corelane::memory::{Kept, KeptSizes};
+use corelane::model::fake::{END, FakeModel, FakeOptions, STATE_BYTES};
+use corelane::ring::message::{Batch, Failed, FailureReason, Guesses, Input, Row, Save, Start};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
-use corelane::types::{Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, Threads};
+use corelane::types::{
+    CheckpointId, Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, Threads,
+};
 
 fn lane(slots: usize) -> DecodeLane<FakeModel> {
     let model = FakeModel::new(slots, 100 * slots, 32, FakeOptions::default());
@@ -125,7 +128,7 @@ fn a_prompt_that_fails_does_not_take_those_that_decode_with_it() {
     assert_eq!(batch.samples.iter().map(|sample| sample.owner).collect::<Vec<_>>(), [owner(0, 1)]);
     assert_eq!(
         batch.failed.as_slice(),
-        [Failed { owner: owner(1, 1), next: Position(0), is_late: false }]
+        [Failed { owner: owner(1, 1), next: Position(0), reason: FailureReason::Step }]
     );
     assert_eq!(
         (lane.next_position(SlotId(0)), lane.next_position(SlotId(1))),
@@ -147,7 +150,8 @@ fn a_step_with_slow_masks_leaves_the_others_to_the_mask_lane() {
     lane.step(&mut batch);
     let sampled: Vec<_> = batch.samples.iter().map(|sample| sample.owner.slot).collect();
     assert_eq!(sampled, [SlotId(2)], "only the text without a mask");
-    let failed = |slot| Failed { owner: owner(slot, 1), next: Position(2), is_late: true };
+    let failed =
+        |slot| Failed { owner: owner(slot, 1), next: Position(2), reason: FailureReason::LateMask };
     assert_eq!(batch.failed.as_slice(), [failed(0), failed(1)]);
     assert_eq!(lane.backend().tokens_in(SlotId(1)), 2, "its row is undone");
     assert!(!batch.step_failed);
@@ -186,6 +190,54 @@ fn a_step_is_given_up_in_its_second_call_too() {
     assert_eq!(batch.samples.len(), 1, "the fake model looks for orders only where it hangs");
 }
 
+/// A prompt in another slot has taken cells of the window since the start was planned.
+#[test]
+fn a_start_whose_window_is_lost_falls_back_to_a_saved_state() {
+    for (saves, left) in [(true, 6), (false, 0)] {
+        let options = FakeOptions { window: 4, ..FakeOptions::default() };
+        let sizes = KeptSizes { states: 1, state_bytes: STATE_BYTES, ..KeptSizes::default() };
+        let model = FakeModel::new(2, 200, 32, options);
+        let mut lane = DecodeLane::new(model, 2, 100, Box::new([END]), Arc::default())
+            .with_kept(Arc::new(Kept::new(sizes).unwrap()));
+        let (first, other, second) = (owner(0, 1), owner(1, 1), owner(0, 2));
+        let mut batch = Batch::default();
+        batch.starts.push(start(first, 0)).unwrap();
+        batch.rows.extend((0..6).map(|at| row(first, at, false)));
+        let (position, checkpoint) = (Position(6), CheckpointId(0));
+        if saves {
+            let save = Save { owner: first, position, checkpoint, is_made: false };
+            batch.saves.push(save).unwrap();
+        }
+        lane.step(&mut batch);
+        assert_eq!(batch.least_left.as_slice(), [Position(0); 2]);
+        for rows in [6..9, 9..12] {
+            batch.clear();
+            batch.rows.extend(rows.map(|at| row(first, at, false)));
+            lane.step(&mut batch);
+        }
+        batch.clear();
+        batch.starts.push(start(other, 0)).unwrap();
+        batch.rows.extend((0..5).map(|at| row(other, at, false)));
+        lane.step(&mut batch);
+        assert!(batch.least_left[0] > Position(7), "{:?}", batch.least_left);
+
+        batch.clear();
+        batch.starts.push(start(second, 7)).unwrap();
+        batch.rows.push(row(second, 7, true)).unwrap();
+        lane.step(&mut batch);
+        let (next, reason) = (Position(left), FailureReason::LostWindow);
+        assert_eq!(batch.failed.as_slice(), [Failed { owner: second, next, reason }]);
+        assert_eq!((batch.rows_dropped, lane.next_position(SlotId(0))), (1, next));
+        // It goes on from there.
+        let third = owner(0, 3);
+        batch.clear();
+        batch.starts.push(start(third, left)).unwrap();
+        batch.rows.push(row(third, left, true)).unwrap();
+        lane.step(&mut batch);
+        assert_eq!((batch.failed.len(), batch.samples.len()), (0, 1));
+    }
+}
+
 /// A slot holds nothing of its last owner except the prefix that its next owner reuses. (Defect 3 of
 /// the old server.)
 #[test]
@@ -206,7 +258,7 @@ fn a_slot_forgets_what_its_next_owner_does_not_begin_with() {
     batch.starts.push(start(owner(0, 3), 5)).unwrap();
     batch.rows.push(row(owner(0, 3), 5, false)).unwrap();
     lane.step(&mut batch);
-    let failed = Failed { owner: owner(0, 3), next: Position(2), is_late: false };
+    let failed = Failed { owner: owner(0, 3), next: Position(2), reason: FailureReason::Step };
     assert_eq!(batch.failed.as_slice(), [failed]);
     assert_eq!(batch.rows_dropped, 1);
 }

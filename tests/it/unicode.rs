@@ -49,7 +49,7 @@ const OPTIONS: FakeOptions = FakeOptions {
     fail_one_in: 0,
     fail_more: 0,
     is_recurrent: false,
-    has_window: false,
+    window: 0,
     rollback: 0,
     hang_one_in: 0,
     hang_more: 0,

@@ -24,7 +24,7 @@ pub fn drafter(
         end_one_in: options.end_one_in + wrong_one_in,
         fail_one_in: [0, 7, 50][random.within(0, 2)],
         is_recurrent: false,
-        has_window: false,
+        window: 0,
         ..options
     };
     let rows = random.within(1, 100);

@@ -10,7 +10,7 @@ use corelane::limits::{GUESSES_MAX, STEPS_IN_FLIGHT};
 use corelane::metrics::Metrics;
 use corelane::model::StepError;
 use corelane::model::fake::{END, FakeModel, FakeOptions, continuation};
-use corelane::ring::message::{Batch, Start};
+use corelane::ring::message::{Batch, FailureReason, Start};
 use corelane::sampling::AdvancedSampling;
 use corelane::scheduler::{
     Capacity, Event, Finish, NewSequence, Pages, Scheduler, SequenceId, States,
@@ -66,6 +66,7 @@ struct Tally {
     steps: u64,
     late: u32,
     aborted: u32,
+    lost_windows: u32,
     ended: u32,
     cut: u32,
     cancelled: u32,
@@ -126,8 +127,8 @@ impl Simulation {
             if is_recurrent || random.one_in(3) { 0 } else { random.within(1, GUESSES_MAX) };
         let end_one_in = if random.one_in(4) { 0 } else { random.within(2, 60) as u64 };
         let metrics = Arc::new(Metrics::default());
-        let options =
-            FakeOptions { end_one_in, is_recurrent, has_window, ..FakeOptions::default() };
+        let window = if has_window { random.within(1, 100) } else { 0 };
+        let options = FakeOptions { end_one_in, is_recurrent, window, ..FakeOptions::default() };
         let context = capacity.context_tokens as usize;
         let model = FakeModel::new(slots, context, capacity.step_rows, options);
         let drafter = drafter(&mut random, seed, options, slots, context);
@@ -308,7 +309,13 @@ impl Simulation {
             self.lane.backend().fail_next(error);
         }
         self.lane.step(&mut batch);
-        assert!(batch.failed.is_empty() || self.failures, "no step lacks room");
+        let lost = batch.failed.iter().filter(|one| one.reason == FailureReason::LostWindow);
+        self.tally.lost_windows += lost.count() as u32;
+        // A sequence may also have counted on tokens of one that has lost its window.
+        let has_windows = !batch.least_left.is_empty();
+        let is_start = |owner| has_windows && batch.starts.iter().any(|one| one.owner == owner);
+        let all_start = batch.failed.iter().all(|failed| is_start(failed.owner));
+        assert!(all_start || self.failures, "no step lacks room");
         let is_stored = batch.stores.iter().all(|store| store.is_made);
         assert!(is_stored || self.failures, "the store counts on tokens that did not run");
         // As if rows took so long: the scheduler learns from it.
@@ -449,7 +456,7 @@ impl Simulation {
         let step = self.capacity.step_rows as u64;
         // (A cancelled sequence may have ended in the step that ran.)
         let left = u64::from(tally.cancelled + tally.late) + tally.preempted;
-        let failed = u64::from(tally.failed) + tally.retried;
+        let failed = u64::from(tally.failed + tally.lost_windows) + tally.retried;
         let in_flight = step * STEPS_IN_FLIGHT as u64;
         // A cancelled sequence may have failed, too.
         let rows_of_left = if self.failures { in_flight } else { 1 };
@@ -483,6 +490,7 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
         total.steps += tally.steps;
         total.late += tally.late;
         total.aborted += tally.aborted;
+        total.lost_windows += tally.lost_windows;
         total.ended += tally.ended;
         total.cut += tally.cut;
         total.cancelled += tally.cancelled;
@@ -508,7 +516,7 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
     assert!(total.cut > 5_000 && total.cancelled > 5_000 && total.retried > 500);
     assert!(total.scored > 50_000);
     assert!(total.guessed > 20_000 && 4 * total.guessed_right > total.guessed);
-    assert!(total.states_saved > 10_000 && total.states_restored > 300);
+    assert!(total.states_saved > 10_000 && total.states_restored > 300 && total.lost_windows > 3);
     assert!(total.cached > 20_000 && total.evicted > 100_000 && total.preempted > 1_000);
 }
 

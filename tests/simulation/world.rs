@@ -42,14 +42,14 @@ use corelane::model::fake::{
 use corelane::model::vocab::Vocab;
 use corelane::prepare::{self, Envelope, Prepared, ServedModel, Step};
 use corelane::ring::bell::SocketBell;
-use corelane::ring::message::{Batch, MaskTask, Sample, Score, Start, TokenLogprobs};
+use corelane::ring::message::{
+    Batch, Failed, FailureReason, MaskTask, Sample, Score, Start, TokenLogprobs,
+};
 use corelane::ring::{self, LaneLink};
 use corelane::scheduler::{Capacity, FileSizes, Pages, SequenceId, States};
 use corelane::server::places::{Place, Places};
 use corelane::server::responses::Responses;
-use corelane::types::{
-    CacheScope, Guessing, ItlTarget, KeyId, Owner, PageId, Position, SlotId, TokenId,
-};
+use corelane::types::{CacheScope, Guessing, ItlTarget, KeyId, Owner, PageId, SlotId, TokenId};
 
 use crate::drafter::drafter;
 use crate::kept::kept;
@@ -239,7 +239,7 @@ impl World {
         let options = FakeOptions {
             end_one_in: if random.one_in(4) { 0 } else { random.within(2, 60) as u64 },
             is_recurrent,
-            has_window,
+            window: if has_window { random.within(1, 100) } else { 0 },
             rollback: random.within(0, 8),
             phrases: random.one_in(2).then_some(PHRASES),
             ..FakeOptions::default()
@@ -668,22 +668,20 @@ impl World {
         // The lane measures real time, so the limit here is none, or no time at all.
         batch.masks_max = self.random.one_in(30).then_some(Duration::ZERO);
         self.lane.step(&mut batch);
-        let failed = batch.failed.iter().filter(|failed| !failed.is_late);
-        let failed: Vec<Owner> = failed.map(|failed| failed.owner).collect();
+        let failed = batch.failed.iter().filter(|one| one.reason != FailureReason::LateMask);
+        let failed: Vec<Failed> = failed.copied().collect();
         self.count("late masks", (batch.failed.len() - failed.len()) as u64);
-        // A late mask may have taken the tokens that a sequence was to start with, or other rows the
+        // A late mask may have taken the tokens that a sequence was to start with, and other rows the
         // window behind them.
+        let is_lost = |one: &&Failed| one.reason == FailureReason::LostWindow;
         let has_windows = !batch.least_left.is_empty();
-        let may_fail = |start: &Start| {
-            start.source != start.owner.slot || (has_windows && start.checkpoint.is_none())
+        let may_fail = |start: &Start| start.source != start.owner.slot || has_windows;
+        let is_start = |one: &Failed| {
+            let mut starts = batch.starts.iter();
+            starts.any(|start| start.owner == one.owner && may_fail(start))
         };
-        let is_start =
-            |owner: &Owner| batch.starts.iter().any(|one| one.owner == *owner && may_fail(one));
         assert!(self.failures || failed.iter().all(is_start), "no step lacks room");
-        let cuts = batch.starts.iter().filter(|start| has_windows && start.keep > Position(0));
-        self.count("starts in windows", cuts.clone().count() as u64);
-        let refused = cuts.filter(|start| failed.contains(&start.owner)).count();
-        self.count("refused starts in windows", if batch.step_failed { 0 } else { refused as u64 });
+        self.count("lost windows", failed.iter().filter(is_lost).count() as u64);
         let copies = self.copies(&batch);
         batch.pages_us = copies.as_micros() as u32;
         batch.decode_us = (took - copies).as_micros() as u32;

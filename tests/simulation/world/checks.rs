@@ -13,7 +13,7 @@ pub(super) struct Answers {
     pub(super) guesses: Vec<(Owner, u8)>,
     pub(super) scores: Vec<Score>,
     pub(super) samples: Vec<(Sample, Option<TokenLogprobs>)>,
-    pub(super) failed: Vec<Owner>,
+    pub(super) failed: Vec<Failed>,
     pub(super) step_failed: bool,
     pub(super) aborted: bool,
 }
@@ -44,7 +44,7 @@ impl World {
         // Those whose rows failed in one of these steps. The engine drops their later rows.
         let mut failed: HashSet<Owner> = HashSet::new();
         for answers in std::mem::take(&mut self.answers) {
-            failed.extend(&answers.failed);
+            failed.extend(answers.failed.iter().map(|one| one.owner));
             for rows in answers.rows.chunk_by(|a, b| a.0 == b.0) {
                 let [.., (owner, position)] = rows else { continue };
                 let is_shown = !answers.step_failed && !failed.contains(owner);
@@ -82,8 +82,8 @@ impl World {
                 let reference = &mut self.clients[client].reference;
                 reference.token(choice, sample, logprobs.as_ref(), self.now);
             }
-            for owner in &answers.failed {
-                if let Some((client, choice)) = self.holder(*owner) {
+            for failed in answers.failed.iter().filter(|one| one.reason == FailureReason::Step) {
+                if let Some((client, choice)) = self.holder(failed.owner) {
                     self.clients[client].reference.failed(choice, answers.aborted);
                 }
             }
@@ -193,7 +193,7 @@ impl World {
     fn check_waste(&self, cut: u64, whole: u64, failed: u64) {
         let of = |name| self.tally.get(name).copied().unwrap_or(0);
         let in_flight = (self.capacity.step_rows * STEPS_IN_FLIGHT) as u64;
-        let failed = failed + of("retried") + of("refused starts in windows");
+        let failed = failed + of("retried") + of("lost windows");
         let left = cut + of("preempted");
         // A sequence that left may have failed, too.
         let rows_of_left = if self.failures { in_flight } else { 1 };
