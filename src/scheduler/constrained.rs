@@ -8,7 +8,8 @@
 //!   slow mask, which took more than [`STEP_MASKS_MIN`] and more than half of the shortest step. So
 //!   does a text whose constraint has a state of more than [`STEP_WALK_BYTES_MAX`] bytes.
 //! - Several masks can turn slow in the same step, without a warning. Once a step's masks have used
-//!   up their time, the decode lane undoes the rows that still lack one ([`FailureReason::LateMask`]).
+//!   up their time, the decode lane undoes the rows that still lack one
+//!   ([`LateMask`](crate::ring::message::FailureReason::LateMask)).
 //!   Their texts move to the mask lane, too.
 //! - The mask lane computes a text's next mask while steps run without that text. The text gets its
 //!   next row when the mask has come back.
