@@ -8,8 +8,7 @@
 //!   slow mask, which took more than [`STEP_MASKS_MIN`] and more than half of the shortest step. So
 //!   does a text whose constraint has a state of more than [`STEP_WALK_BYTES_MAX`] bytes.
 //! - Several masks can turn slow in the same step, without a warning. Once a step's masks have used
-//!   up their time, the decode lane undoes the rows that still lack one
-//!   ([`LateMask`](crate::ring::message::FailureReason::LateMask)).
+//!   up their time, the decode lane undoes the rows that still lack one ([`FailureReason::LateMask`]).
 //!   Their texts move to the mask lane, too.
 //! - The mask lane computes a text's next mask while steps run without that text. The text gets its
 //!   next row when the mask has come back.
@@ -27,7 +26,7 @@ use super::sequence::Stage;
 use super::times;
 use super::tuning::{MASKS_OF_DISTRUST, STEP_MASKS_MIN, STEP_WALK_BYTES_MAX};
 #[cfg(doc)]
-use crate::ring::message::Failed;
+use crate::ring::message::FailureReason;
 use crate::ring::message::{Batch, MaskCost, MaskTask};
 use crate::types::{KeyId, SequenceId};
 
