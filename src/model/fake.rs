@@ -268,15 +268,12 @@ impl Backend for FakeModel {
     fn copy(&mut self, from: SlotId, to: SlotId, tokens: Position, with_state: bool) -> bool {
         assert!(self.slots[to.index()].is_empty(), "a copy goes into an empty slot");
         let copied = &self.slots[from.index()][..tokens.index()];
-        let (last, is_part) =
-            (copied.last().copied(), copied.len() < self.slots[from.index()].len());
+        let last = copied.last().copied().filter(|_| self.options.window > 0);
         self.slots[to.index()] = copied.to_vec();
         self.states[to.index()] = match last {
-            Some(last) if with_state && self.options.window > 0 && is_part => {
-                (tokens.index(), last)
-            }
-            _ if with_state => self.states[from.index()],
-            _ => Default::default(),
+            _ if !with_state => Default::default(),
+            Some(last) => (tokens.index(), last), // a window stands behind any token
+            None => self.states[from.index()],
         };
         !with_state || self.least_left(from).is_none_or(|least| least <= tokens)
     }

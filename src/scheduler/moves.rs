@@ -143,15 +143,14 @@ fn load_next(books: &mut Books, batch: &mut Batch, id: SequenceId) -> bool {
     batch.loads.push(load).expect("a step has no more");
     books.sequences.get_mut(id).planned = to;
     books.grow(owner.slot, to);
-    if !is_last {
-        books.windows.lose(owner.slot, books.step); // until the state has come
-    }
     if is_last {
         books.windows.replace(owner.slot, to, books.step);
         books.store.touch(Some(page), books.step); // texts that this step stores must not replace it
         books.drop_loads(id);
-    } else if let Some(loads) = &mut books.sequences.get_mut(id).loads {
-        loads.next += 1;
+    } else {
+        books.windows.lose(owner.slot, books.step); // as in `begin`
+        let loads = &mut books.sequences.get_mut(id).loads;
+        loads.as_mut().expect("it has one more page").next += 1;
     }
     true
 }

@@ -188,8 +188,8 @@ impl World {
     /// model ended them, or with it; `whole` ones had all their tokens, and `failed` ones an error.
     ///
     /// An end that the decode lane sees costs at most one dropped row, and so does a late mask. A
-    /// failure or a refused start drops the rows of the steps in flight. A stop string, a cancellation and a preemption
-    /// cost at most the samples of the steps in flight.
+    /// failure or a refused start drops the rows of the steps in flight. A stop string, a cancellation
+    /// and a preemption cost at most the samples of the steps in flight.
     fn check_waste(&self, cut: u64, whole: u64, failed: u64) {
         let of = |name| self.tally.get(name).copied().unwrap_or(0);
         let in_flight = (self.capacity.step_rows * STEPS_IN_FLIGHT) as u64;
