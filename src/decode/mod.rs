@@ -278,8 +278,8 @@ impl<B: Backend> DecodeLane<B> {
     /// Starts a sequence in its slot.
     ///
     /// # Errors
-    /// If the source does not have the prefix `start.keep`, because a step failed or a window does not
-    /// reach so far. The slot then starts with what is there.
+    /// If the source does not have the prefix `start.keep`. After a lost window, the slot has the tokens
+    /// before the newest saved state of the source, otherwise what the source has; or none.
     fn start(&mut self, start: &mut Start) -> Result<(), Failed> {
         let (slot, source) = (start.owner.slot, start.source);
         let keep = start.keep.min(self.slots[source.index()].next);

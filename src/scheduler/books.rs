@@ -42,7 +42,7 @@ pub(super) struct Books {
     pub masks: Masks,
     pub waiting: Vec<SequenceId>, // capacity SEQUENCES_MAX, in no order
     pub held: heapless::Vec<SequenceId, SLOTS_MAX>, // those with slots, oldest first
-    /// Sequences that restart where they stood, after a failed step.
+    /// Sequences that failed, and restart or go back to the queue.
     pub restarts: heapless::Vec<SequenceId, SLOTS_MAX>,
     /// Most rows of a step. After failures it is less than `capacity.step_rows`.
     pub rows_max: usize,

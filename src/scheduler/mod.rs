@@ -100,7 +100,7 @@ impl Scheduler {
     ///    preempted.
     /// 2. A waiting key that has less than its part of the slots, and no more than its part of the
     ///    cells, takes them from a key that has more. The sequence that gets them is the claimant.
-    /// 3. Sequences of a failed step restart where they stood.
+    /// 3. Sequences that failed restart where they stand, or go back to the queue.
     /// 4. Sequences that wait for a common prefix start when it is computed.
     /// 5. Waiting sequences start while there are slots and cells.
     /// 6. Every decoding sequence gets a row.

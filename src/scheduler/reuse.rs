@@ -89,7 +89,7 @@ fn ready_in(books: &Books, id: SequenceId, slot: SlotId, tokens: usize) -> Optio
     if books.capacity.states.is_none() {
         return Some(whole);
     }
-    // Also where a saved state stands: that has less of the window before it.
+    // Also where a saved state stands: the slot's own window reaches further back.
     let avoids = books.sequences.get(id).avoids_windows;
     if !avoids && books.capacity.has_windows() && books.windows.reaches(slot, tokens) {
         return Some(whole);

@@ -15,7 +15,7 @@ use super::{claims, constrained, moves, pressure, queue, reuse};
 use crate::ring::message::Batch;
 use crate::types::{KeyId, Owner, SequenceId, SlotId};
 
-/// Restarts sequences that failed where they stand. Those that start again go back to the queue.
+/// Restarts failed sequences at their position, or puts them back into the queue if they start again.
 pub(super) fn restart_failed(books: &mut Books, batch: &mut Batch) {
     while let Some(id) = books.restarts.pop() {
         if !books.sequences.contains(id) {

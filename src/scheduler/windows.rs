@@ -2,7 +2,7 @@
 //!
 //! A slot whose cells of the window are still there can be cut to fewer tokens, so another sequence
 //! can start with those without a saved state. The decode lane tells after each step how far each
-//! slot can be cut. Steps in flight may have reused cells since; it then refuses the start.
+//! slot can be cut. Steps in flight may have reused cells since; the decode lane then refuses the start.
 
 use crate::limits::SLOTS_MAX;
 use crate::types::{Position, SlotId};
@@ -38,7 +38,7 @@ impl Windows {
         self.replace(slot, usize::MAX, step);
     }
 
-    /// Takes what step `step` tells of each slot: nothing if the model has no windows.
+    /// Takes what step `step` tells of each slot. `least` is empty if the model has no windows.
     pub fn learn(&mut self, least: &[Position], step: u64) {
         for (window, least) in self.slots.iter_mut().zip(least) {
             if step >= window.replaced {
