@@ -42,12 +42,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Micros;
-use crate::limits::STEP_ROWS_MAX;
+use crate::limits::{SLOTS_MAX, STEP_ROWS_MAX};
 use crate::memory::{Kept, KeptSizes, allocations_on_this_thread};
 use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
-use crate::ring::message::{Batch, Failed, FailureReason, Sample, Score, Start};
+use crate::ring::message::{Batch, Failed, FailureReason, Sample, Save, Score, Start};
 use crate::types::{Logits, Owner, Position, SlotId, Threads, TokenId};
 use advanced::{Asked, Limits};
 use calls::Calls;
@@ -70,6 +70,7 @@ pub fn run<B: Backend>(mut lane: DecodeLane<B>, mut link: LaneLink<Batch>) {
         batch.allocations = u32::try_from(allocations - before).unwrap_or(u32::MAX);
         lane.metrics.decode.allocations.add(allocations - before);
         link.send(batch);
+        lane.finish();
     }
 }
 
@@ -78,10 +79,17 @@ pub struct DecodeLane<B> {
     backend: B,
     sampler: Sampler,
     slots: Box<[Slot]>,
+    /// Logits that were kept with a saved state.
+    logits: Box<[f32]>, // [n_vocab]
     /// The rows that run in this step.
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
     /// Pages and saved states outside the KV cache.
     kept: Arc<Kept>,
+    /// Saves behind the rows of the last step.
+    deferred: heapless::Vec<Save, SLOTS_MAX>,
+    /// States saved since the last step, and the time that it took in microseconds.
+    saved: u32,
+    save_us: u32,
     /// Guesses tokens that are not in the text, if there is one.
     drafter: Option<Box<dyn Drafter>>,
     /// The number of rows in the first call. The other rows run in a second call.
@@ -104,12 +112,17 @@ impl<B: Backend> DecodeLane<B> {
         metrics: Arc<Metrics>,
     ) -> Self {
         let sampler = Sampler::new(backend.n_vocab(), end_tokens);
+        let logits = vec![0.0; backend.n_vocab()].into();
         Self {
             backend,
             sampler,
+            logits,
             slots: (0..slots).map(|_| Slot::new(sequence_tokens)).collect(),
             rows: heapless::Vec::new(),
             kept: Arc::new(Kept::new(KeptSizes::default()).expect("nothing takes no memory")),
+            deferred: heapless::Vec::new(),
+            saved: 0,
+            save_us: 0,
             drafter: None,
             first: 0,
             metrics,
@@ -146,12 +159,16 @@ impl<B: Backend> DecodeLane<B> {
         self.slots[slot.index()].next
     }
 
-    /// Runs a batch, and fills in its answers.
+    /// Runs a batch, and fills in its answers. [`DecodeLane::finish`] does the rest, when these are
+    /// sent, or else the next step.
     ///
     /// # Panics
     /// If the batch breaks an invariant: a row of a sequence that does not hold its slot, or a row
     /// at another position than the next. Both are bugs of corelane. The message has both numbers.
     pub fn step(&mut self, batch: &mut Batch) {
+        self.finish();
+        batch.saved = std::mem::take(&mut self.saved);
+        batch.save_us = std::mem::take(&mut self.save_us);
         self.move_and_run(batch);
         let slots = (0..self.slots.len() as u16).map(SlotId); // at most SLOTS_MAX
         batch.least_left.extend(slots.map_while(|slot| self.backend.least_left(slot)));
@@ -172,9 +189,11 @@ impl<B: Backend> DecodeLane<B> {
         for slot in &batch.forgets {
             self.slots[slot.index()].walk = None;
         }
-        for start in &mut batch.starts {
-            if let Err(failed) = self.start(start) {
-                batch.failed.push(failed).expect("one failure for each slot");
+        for index in 0..batch.starts.len() {
+            match self.start(&mut batch.starts[index]) {
+                Ok(()) if batch.starts[index].samples => self.sample_kept(index, batch),
+                Ok(()) => {}
+                Err(failed) => batch.failed.push(failed).expect("one failure for each slot"),
             }
         }
         self.load_pages(batch);
@@ -192,13 +211,13 @@ impl<B: Backend> DecodeLane<B> {
         let guessed = self.metrics.clock.now();
         let continues = self.prepare(batch);
         if self.rows.is_empty() {
-            self.forget_unsaved(batch);
+            self.defer_saves(batch);
             return;
         }
         let prepared = self.metrics.clock.now();
         let work_existed = if continues { self.ended } else { batch.sent };
-        let copied = u64::from(batch.pages_us) + u64::from(batch.save_us);
-        let waited = began.since(work_existed.max(self.ended)).saturating_sub(copied);
+        let worked = [batch.pages_us, batch.save_us, batch.sample_us].map(u64::from).iter().sum();
+        let waited = began.since(work_existed.max(self.ended)).saturating_sub(worked);
         let bubble = waited + prepared.since(guessed);
         batch.began = began;
         batch.bubble_us = saturating(bubble);
@@ -210,8 +229,7 @@ impl<B: Backend> DecodeLane<B> {
                 self.run(part, batch);
             }
         }
-        self.save(batch);
-        self.forget_unsaved(batch);
+        self.defer_saves(batch);
         self.losses.fill(batch, self.ended);
         self.count(batch);
     }
@@ -253,7 +271,7 @@ impl<B: Backend> DecodeLane<B> {
         if batch.guessed_rows > 0 {
             metrics.guess_us.observe(batch.guess_us.into());
         }
-        if !batch.saves.is_empty() {
+        if batch.saved > 0 {
             metrics.checkpoint_us.observe(batch.save_us.into());
         }
         metrics.step_us.observe(batch.decode_us.into());
@@ -292,6 +310,9 @@ impl<B: Backend> DecodeLane<B> {
         } else {
             start.checkpoint.and_then(|id| Checkpoint::find(&self.kept, id, keep))
         };
+        let found = found.filter(|(checkpoint, _)| {
+            !start.samples || checkpoint.logits(&self.kept, &mut self.logits)
+        });
         let checkpoint = found.as_ref().map(|(checkpoint, _)| *checkpoint);
         let keep = match &found {
             Some((Checkpoint { position, .. }, state)) => {
@@ -390,7 +411,8 @@ impl<B: Backend> DecodeLane<B> {
                 Logits::None => {}
                 Logits::Score(token) => self.score(index, row, token, batch),
                 Logits::Sample => {
-                    self.sample(index, row, batch);
+                    self.keep_logits(index, row, batch);
+                    self.sample(Some(index), row, batch);
                     let guess = next.filter(|next| next.slot == row.slot);
                     if guess.is_some_and(|guess| !self.comes_true(guess, batch)) {
                         undone = Some(row.slot);
@@ -411,8 +433,25 @@ impl<B: Backend> DecodeLane<B> {
         batch.scores.push(score).expect("the scheduler asks for no more");
     }
 
-    /// Samples the token behind a row of the last call.
-    fn sample(&mut self, index: usize, row: DecodeRow, batch: &mut Batch) {
+    /// Samples the first token of a sequence that has started from kept logits.
+    fn sample_kept(&mut self, start: usize, batch: &mut Batch) {
+        let began = self.metrics.clock.now();
+        let Start { owner, keep, .. } = batch.starts[start];
+        let history = &self.slots[owner.slot.index()].history;
+        let last = keep.index() - 1; // a saved state has tokens before it
+        let row = DecodeRow {
+            token: history[last],
+            position: Position(last as u32), // below sequence_tokens
+            slot: owner.slot,
+            logits: Logits::Sample,
+        };
+        self.sample(None, row, batch);
+        batch.sample_us += saturating(self.metrics.clock.now().since(began));
+    }
+
+    /// Samples the token behind a row: that of this index in the last call, or one whose logits were
+    /// kept.
+    fn sample(&mut self, index: Option<usize>, row: DecodeRow, batch: &mut Batch) {
         let slot = &mut self.slots[row.slot.index()];
         let owner = Owner { slot: row.slot, generation: slot.generation };
         let history = History {
@@ -442,7 +481,10 @@ impl<B: Backend> DecodeLane<B> {
                 Some(own)
             }
         };
-        let logits = self.backend.logits(index);
+        let logits = match index {
+            Some(index) => self.backend.logits(index),
+            None => &mut self.logits,
+        };
         let (token, logprobs) = match &slot.advanced {
             None => (self.sampler.sample(logits, &slot.sampling, history), None),
             Some(advanced) => {

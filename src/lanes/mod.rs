@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use rtrb::{Producer, RingBuffer};
 
-use self::context::{CacheSizes, checkpoint_interval, choose_caches, trained};
+use self::context::{CacheSizes, checkpoint_interval, choose_caches, kept_logits, trained};
 pub use self::context::{choose_context, choose_rollback};
 use self::decode::Models;
 pub use self::decode::start_decode;
@@ -224,6 +224,7 @@ impl Server {
             page_bytes,
             states: checkpoints,
             state_bytes: footprint.state,
+            logits: kept_logits(&info),
         };
         let folders = disk::open_folders(&self.config, &loaded.info, self.path.as_deref(), kept)?;
         let sizes = Sizes { context_tokens, sequence_tokens, states, rollback, pages, kept };

@@ -12,8 +12,13 @@ use crate::types::{CheckpointId, PageId, Position, TokenId};
 pub struct Kept {
     pages: Arena<PageNote>,
     states: Arena<StateNote>,
+    logits: Arena<LogitsNote>,
     saves: AtomicU64,
 }
+
+/// The state behind whose last row a place for logits has them: the number of its save, from 1. 0 if
+/// it has none.
+type LogitsNote = u64;
 
 /// What a page holds.
 #[derive(Debug)]
@@ -47,6 +52,8 @@ pub struct KeptSizes {
     pub states: usize,
     /// Most bytes of a state.
     pub state_bytes: usize,
+    /// The logits that may be kept with a state; 0 keeps none.
+    pub logits: usize,
 }
 
 impl Kept {
@@ -55,13 +62,14 @@ impl Kept {
     /// # Errors
     /// A sentence with the size, if the system refuses it.
     pub fn new(sizes: KeptSizes) -> Result<Self, String> {
-        let KeptSizes { pages, page_tokens, page_bytes, states, state_bytes } = sizes;
+        let KeptSizes { pages, page_tokens, page_bytes, states, state_bytes, logits } = sizes;
         let note = || PageNote { tokens: vec![0; page_tokens].into(), count: 0, length: 0 };
         let pages = Arena::new(pages, page_bytes, note)
             .map_err(|error| format!("{error} for the prefix store; lower --cache-ram"))?;
-        let states = Arena::new(states, state_bytes, StateNote::default)
-            .map_err(|error| format!("{error} for saved states; lower --ctx-checkpoints"))?;
-        Ok(Self { pages, states, saves: AtomicU64::new(0) })
+        let of_states = |error| format!("{error} for saved states; lower --ctx-checkpoints");
+        let logits = Arena::new(states, size_of::<f32>() * logits, || 0).map_err(of_states)?;
+        let states = Arena::new(states, state_bytes, StateNote::default).map_err(of_states)?;
+        Ok(Self { pages, states, logits, saves: AtomicU64::new(0) })
     }
 
     /// A page to read, unless another lane writes it.
@@ -82,6 +90,37 @@ impl Kept {
     /// A place for a state to write, unless another lane uses it.
     pub fn state_mut(&self, place: CheckpointId) -> Option<BlockMut<'_, StateNote>> {
         self.states.write(place.index())
+    }
+
+    /// Keeps the logits of the row before a state that is about to be saved. [`Kept::name_logits`]
+    /// says for which save they are. Returns false if there is no room for them.
+    pub fn put_logits(&self, place: CheckpointId, logits: &[f32]) -> bool {
+        let Some(mut block) = self.logits.write(place.index()) else { return false };
+        let (note, bytes) = block.parts();
+        *note = 0;
+        let (chunks, _) = bytes.as_chunks_mut();
+        if chunks.len() != logits.len() {
+            return false;
+        }
+        chunks.iter_mut().zip(logits).for_each(|(chunk, logit)| *chunk = logit.to_le_bytes());
+        true
+    }
+
+    /// Notes that the logits at a place belong to the state of save `serial`.
+    pub fn name_logits(&self, place: CheckpointId, serial: u64) {
+        if let Some(mut block) = self.logits.write(place.index()) {
+            *block.parts().0 = serial;
+        }
+    }
+
+    /// Copies the logits that were kept with the state of save `serial`. Returns false if there are
+    /// none.
+    pub fn logits(&self, place: CheckpointId, serial: u64, to: &mut [f32]) -> bool {
+        let block = self.logits.read(place.index()).filter(|block| *block.note() == serial);
+        let Some(block) = block else { return false };
+        let (chunks, _) = block.bytes().as_chunks();
+        to.iter_mut().zip(chunks).for_each(|(logit, chunk)| *logit = f32::from_le_bytes(*chunk));
+        true
     }
 
     /// The number of a new save.

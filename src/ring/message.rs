@@ -59,8 +59,8 @@ pub struct Batch {
     /// `None` sets no limit.
     pub masks_max: Option<Duration>,
 
-    /// Answer: one sample for each row that ran and asked for one, and one for each of its guesses
-    /// that came true. Those of a sequence are in order of position.
+    /// Answer: one sample for each start from kept logits, one for each row that ran and asked for
+    /// one, and one for each of its guesses that came true. Those of a sequence are in order of position.
     pub samples: heapless::Vec<Sample, SAMPLES_MAX>,
     /// Answer: the log-probabilities of samples whose requests asked for them.
     pub logprobs: heapless::Vec<TokenLogprobs, SAMPLES_MAX>,
@@ -92,7 +92,9 @@ pub struct Batch {
     pub masks_took: Duration,
     /// Answer: time to copy pages of the prefix store, in microseconds.
     pub pages_us: u32,
-    /// Answer: time to save states, in microseconds.
+    /// Answer: states saved before the rows of this step, and behind those of the step before.
+    pub saved: u32,
+    /// Answer: time to save them, in microseconds.
     pub save_us: u32,
     /// Answer: time in which the slowest thread of the step waited for a core, in microseconds.
     pub queued_us: u32,
@@ -134,6 +136,7 @@ impl Batch {
         self.sample_us = 0;
         self.masks_max = None;
         self.masks_took = Duration::ZERO;
+        self.saved = 0;
         self.save_us = 0;
         self.pages_us = 0;
         self.queued_us = 0;
@@ -178,6 +181,9 @@ pub struct Start {
     /// The state behind the prefix. `None` if that is the state of the slot, or if the
     /// model has no such state.
     pub checkpoint: Option<CheckpointId>,
+    /// The prefix is all of the sequence, and the next token is sampled from the logits that were
+    /// kept with the checkpoint, without a row.
+    pub samples: bool,
     /// Tokens of the prompt. Later tokens are generated.
     pub prompt_tokens: u32,
     /// The number of tokens at which the sequence ends, prompt included.
@@ -232,7 +238,9 @@ pub struct Save {
     pub position: Position,
     /// Where to save it. What was there is lost.
     pub checkpoint: CheckpointId,
-    /// Answer: it was saved. Otherwise the step failed, or the sequence had ended.
+    /// To keep the logits of the row before it, too. Answer: they are kept.
+    pub logits: bool,
+    /// Answer: it is saved, behind rows as soon as the answers are sent. Otherwise the step failed, or the sequence had ended.
     pub is_made: bool,
 }
 

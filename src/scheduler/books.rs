@@ -154,11 +154,11 @@ impl Books {
     }
 
     /// Whether a sequence runs and has one row left: the next row of its text, or the last of its
-    /// prompt.
+    /// prompt. Not in the step that samples from kept logits.
     pub fn decodes(&self, id: SequenceId) -> bool {
         let sequence = self.sequences.get(id);
         let runs = matches!(sequence.state, Stage::Running(_)) && sequence.loads.is_none();
-        runs && sequence.rows_left() == 1
+        runs && sequence.rows_left() == 1 && sequence.sampled < self.step
     }
 
     /// Plans the next row of a sequence.
@@ -193,14 +193,14 @@ impl Books {
     }
 
     /// Saves the state of a running sequence behind its planned rows, if there is a place
-    /// for it.
-    pub fn save_state(&mut self, batch: &mut Batch, id: SequenceId) {
+    /// for it, and with `logits` also those of the last of these rows.
+    pub fn save_state(&mut self, batch: &mut Batch, id: SequenceId, logits: bool) {
         let sequence = self.sequences.get(id);
         let (owner, position) = (sequence.owner(), sequence.next_position());
         if let Some(checkpoint) =
             self.cells.checkpoints.save(owner.slot, position.index(), self.step)
         {
-            let save = Save { owner, position, checkpoint, is_made: false };
+            let save = Save { owner, position, checkpoint, logits, is_made: false };
             batch.saves.push(save).expect("one for a start and one for the rows of each slot");
         }
     }

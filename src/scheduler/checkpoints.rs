@@ -38,6 +38,8 @@ struct Saved {
     used: u64,
     /// It was saved.
     is_made: bool,
+    /// The logits of the row before it are kept, too.
+    has_logits: bool,
     /// Jobs of the disk lane that use it.
     jobs: usize,
 }
@@ -51,6 +53,7 @@ const NEW: Saved = Saved {
     saved: 0,
     used: 0,
     is_made: false,
+    has_logits: false,
     jobs: 0,
 };
 
@@ -85,16 +88,28 @@ impl Checkpoints {
         usable.next_back().map(|(id, at)| (id, at.position))
     }
 
-    /// Whether a checkpoint of a slot behind `tokens` tokens would save enough of them.
+    /// The checkpoint of a slot behind exactly `tokens` tokens, if the logits behind them are kept.
+    pub fn find_logits(&self, slot: SlotId, tokens: usize) -> Option<CheckpointId> {
+        let (id, position) = self.find(slot, tokens)?;
+        let saved = self.get(id);
+        (position == tokens && saved.is_made && saved.has_logits).then_some(id)
+    }
+
+    /// Whether a checkpoint of a slot behind `tokens` tokens would save enough of them for a step to
+    /// end there.
     pub fn is_worth(&self, slot: SlotId, tokens: usize) -> bool {
-        let before = self.find(slot, tokens).map_or(0, |(_, position)| position);
-        tokens >= before + CHECKPOINT_TOKENS_MIN
+        self.saves(slot, tokens) >= CHECKPOINT_TOKENS_MIN
+    }
+
+    /// The tokens that a checkpoint of a slot behind `tokens` tokens would save.
+    pub fn saves(&self, slot: SlotId, tokens: usize) -> usize {
+        tokens - self.find(slot, tokens).map_or(0, |(_, position)| position)
     }
 
     /// Takes a place for the state of a slot behind `tokens` tokens, which are all of its tokens.
     /// `None` if all places have checkpoints that are worth more.
     pub fn save(&mut self, slot: SlotId, tokens: usize, step: u64) -> Option<CheckpointId> {
-        let saves = tokens - self.find(slot, tokens).map_or(0, |(_, position)| position);
+        let saves = self.saves(slot, tokens);
         let id = self.place(saves, step)?;
         self.last_saves[id.index()] = step;
         self.put(id, Saved { position: tokens, users: 1, saves, saved: step, used: step, ..NEW });
@@ -116,10 +131,11 @@ impl Checkpoints {
         self.get_mut(id).is_made = true;
     }
 
-    /// Notes that step `step` has saved a state.
-    pub fn made(&mut self, id: CheckpointId, step: u64) {
-        if let Some(saved) = &mut self.saved[id.index()] {
-            saved.is_made |= saved.saved == step;
+    /// Notes that step `step` has saved a state, with the logits before it or without.
+    pub fn made(&mut self, id: CheckpointId, step: u64, has_logits: bool) {
+        let saved = self.saved[id.index()].as_mut().filter(|saved| saved.saved == step);
+        if let Some(saved) = saved {
+            (saved.is_made, saved.has_logits) = (true, has_logits);
         }
     }
 
@@ -353,6 +369,19 @@ mod tests {
         assert_eq!(checkpoints.save(FIRST, 100, 2), Some(id));
         checkpoints.lose(id, 1);
         assert_eq!(checkpoints.count(), 1);
+    }
+
+    #[test]
+    fn a_whole_prompt_is_found_once_its_logits_are_kept() {
+        let mut checkpoints = Checkpoints::new(2, 1);
+        let id = checkpoints.save(FIRST, 100, 1).unwrap();
+        assert_eq!(checkpoints.find_logits(FIRST, 100), None, "the step still runs");
+        checkpoints.made(id, 1, true);
+        assert_eq!(checkpoints.find_logits(FIRST, 100), Some(id));
+        assert_eq!(checkpoints.find_logits(FIRST, 101), None, "that is another prompt");
+        let later = checkpoints.save(FIRST, 101, 2).unwrap();
+        checkpoints.made(later, 2, false);
+        assert_eq!(checkpoints.find_logits(FIRST, 101), None);
     }
 
     #[test]

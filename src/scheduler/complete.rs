@@ -32,14 +32,13 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
         books.store.lose(store.page, batch.step, &mut books.cells.checkpoints);
         books.slots.clean(store.slot); // what is not there cannot be stored
     }
-    let saved = batch.saves.iter().filter(|save| save.is_made).count();
-    if saved > 0 {
-        books.save_took = Duration::from_micros(batch.save_us.into()) / saved as u32; // a few
+    if batch.saved > 0 {
+        books.save_took = Duration::from_micros(batch.save_us.into()) / batch.saved;
     }
     for save in &batch.saves {
         books.tally.states_saved += u64::from(save.is_made);
         if save.is_made {
-            books.cells.checkpoints.made(save.checkpoint, batch.step);
+            books.cells.checkpoints.made(save.checkpoint, batch.step, save.logits);
         } else {
             books.cells.checkpoints.lose(save.checkpoint, batch.step);
         }

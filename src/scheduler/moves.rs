@@ -199,7 +199,7 @@ fn store_next(books: &mut Books, batch: &mut Batch, dirty: Dirty) -> bool {
         // The state behind the text goes on from there.
         if let Some(checkpoint) = checkpoints.save(slot, end, books.step) {
             let position = Position(end as u32); // at most sequence_tokens
-            let save = Save { owner, position, checkpoint, is_made: false };
+            let save = Save { owner, position, checkpoint, logits: false, is_made: false };
             batch.saves.push(save).expect("there is room");
         }
     }

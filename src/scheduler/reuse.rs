@@ -99,6 +99,25 @@ fn ready_in(books: &Books, id: SequenceId, slot: SlotId, tokens: usize) -> Optio
     Some(Ready { slot, tokens, checkpoint: Some(checkpoint) })
 }
 
+/// All tokens of a sequence, if the text of a slot, which shares the first `shared` with it, has the
+/// others too, and the logits behind them are kept.
+fn all_in(
+    books: &Books,
+    id: SequenceId,
+    slot: SlotId,
+    text: &[TokenId],
+    shared: usize,
+) -> Option<Ready> {
+    let sequence = books.sequences.get(id);
+    let tokens = sequence.tokens.len();
+    let is_all = text[shared..].first() == Some(sequence.tokens.last()?) && shared + 1 == tokens;
+    if !is_all || !sequence.may_start_whole() {
+        return None;
+    }
+    let checkpoint = books.cells.checkpoints.find_logits(slot, tokens)?;
+    Some(Ready { slot, tokens, checkpoint: Some(checkpoint) })
+}
+
 /// The slot of a running sequence, and the number of its planned rows. 0 rows for a follower.
 fn running_slot(books: &Books, id: SequenceId) -> Option<(SlotId, usize)> {
     if !books.sequences.contains(id) {
@@ -145,6 +164,9 @@ pub(super) fn start_running(
     (sequence.restored, sequence.fetched) = (0, 0);
     books.tally.cached_tokens += tokens as u64;
     sequence.push_start(batch, slot, tokens, checkpoint);
+    if tokens == sequence.tokens.len() {
+        (sequence.in_flight, sequence.sampled) = (1, books.step);
+    }
     if let Some(checkpoint) = checkpoint {
         books.tally.states_restored += 1;
         books.cells.checkpoints.touch(checkpoint, books.step);
@@ -161,7 +183,7 @@ fn save_before_it_is_lost(books: &mut Books, batch: &mut Batch, id: SequenceId, 
     let is_near = |branch: &u32| near.contains(&(*branch as usize));
     let is_worth = books.cells.checkpoints.is_worth(sequence.owner().slot, tokens);
     if is_worth && !sequence.asked.branches.iter().any(is_near) {
-        books.save_state(batch, id);
+        books.save_state(batch, id, false);
     }
 }
 
@@ -187,8 +209,8 @@ fn may_take_a_copy(books: &Books) -> bool {
 }
 
 /// Finds the longest prefix of a sequence that the KV cache holds or will hold soon, in the
-/// sequence's own scope. It is never the whole sequence: the last token must run to sample the
-/// next one, and tokens whose logits give scores must run, too.
+/// sequence's own scope. It is the whole sequence only if the logits behind it were kept: otherwise
+/// the last token must run to sample the next one. Tokens whose logits give scores must run, too.
 ///
 /// This compares the sequence with each slot, token by token. A tree would be faster to search,
 /// but would have to be maintained.
@@ -211,6 +233,7 @@ pub(super) fn find_prefix(books: &Books, id: SequenceId) -> Prefix {
         let whole = Ready { slot, tokens: shared, checkpoint: None };
         let is_whole = is_all && shared == kept.len();
         let ready = if is_whole { Some(whole) } else { ready_in(books, id, slot, shared) };
+        let ready = all_in(books, id, slot, kept, shared).or(ready);
         let Some(ready) = ready else { continue };
         let in_place = 2 * ready.tokens >= kept.len();
         let least = if in_place { REUSE_TOKENS_MIN } else { copy_least };
@@ -233,8 +256,11 @@ pub(super) fn find_prefix(books: &Books, id: SequenceId) -> Prefix {
         }
         let shared = common(wanted, &ahead.tokens);
         prefix.shared = prefix.shared.max(shared);
+        let computed = &ahead.tokens[..ahead.planned.min(ahead.tokens.len())];
+        let held = shared.min(ahead.planned);
         if let Stage::Running(owner) = ahead.state
-            && let Some(ready) = ready_in(books, id, owner.slot, shared.min(ahead.planned))
+            && let Some(ready) = all_in(books, id, owner.slot, computed, held)
+                .or_else(|| ready_in(books, id, owner.slot, held))
             && ready.tokens >= copy_least
             && ready.tokens > most
         {

@@ -100,6 +100,8 @@ pub(super) struct Sequence {
     pub failures: u32,
     /// The step in which it got its slot.
     pub started: u64,
+    /// The step that samples its next token from kept logits, if it started so.
+    pub sampled: u64,
     /// How often it was preempted for another key's claim.
     pub made_way: u32,
     /// Its number of tokens at the last such preemption.
@@ -221,6 +223,12 @@ impl Sequence {
         if scores { self.scored } else { self.tokens.len() - 1 }
     }
 
+    /// Whether its next token may be sampled from kept logits, without a row. A constrained one needs
+    /// a mask.
+    pub fn may_start_whole(&self) -> bool {
+        self.asked.max_tokens > 0 && !self.asked.scores_prompt && !self.is_constrained()
+    }
+
     /// After a preemption, the rows before the next unscored token: they run again without scores.
     /// `usize::MAX` if there are none.
     pub fn rows_unscored(&self) -> usize {
@@ -250,7 +258,8 @@ impl Sequence {
     }
 
     /// Adds the sequence's start to a batch. It keeps the first `keep` tokens of slot `source`.
-    /// `checkpoint` is the state behind them, if that is not the slot's own.
+    /// `checkpoint` is the state behind them, if that is not the slot's own. If these are all of its
+    /// tokens, the next one is sampled from the logits that are kept with the checkpoint.
     pub fn push_start(
         &self,
         batch: &mut Batch,
@@ -263,6 +272,7 @@ impl Sequence {
             source,
             keep: Position(keep as u32), // below sequence_tokens
             checkpoint,
+            samples: checkpoint.is_some() && keep == self.tokens.len(),
             prompt_tokens: self.prompt_tokens as u32, // as above
             tokens_max: self.tokens_max() as u32,     // as above
             guessing: self.asked.guessing,
@@ -323,6 +333,7 @@ impl Sequences {
             restored: 0,
             failures: 0,
             started: 0,
+            sampled: 0,
             made_way: 0,
             made_way_at: 0,
             overtaken: 0,

@@ -1,7 +1,7 @@
 //! Stops: the places in a prompt at which its state is saved. The step ends there.
 
 use super::books::Books;
-use super::tuning::CHECKPOINT_TOKENS_MIN;
+use super::tuning::{CHECKPOINT_TOKENS_MIN, WHOLE_TOKENS_MIN};
 use crate::types::SequenceId;
 
 /// The number of first tokens of a sequence behind which its state is saved next. Those are:
@@ -18,11 +18,26 @@ pub(super) fn next_stop(books: &Books, id: SequenceId) -> Option<usize> {
     sequence.asked.cache?;
     let (slot, planned) = (sequence.owner().slot, sequence.planned);
     let last = sequence.tokens.len() - 1;
+    let checkpoints = &books.cells.checkpoints;
     let branches = sequence.asked.branches.iter().map(|branch| *branch as usize);
     let end = branches.clone().all(|branch| branch + CHECKPOINT_TOKENS_MIN < last).then_some(last);
     let next = (planned / states.interval + 1) * states.interval;
     let stops = branches.chain(end).chain([next]);
-    let is_worth = |stop: &usize| books.cells.checkpoints.is_worth(slot, *stop);
+    let is_worth = |stop: &usize| checkpoints.is_worth(slot, *stop);
     let shared = sequence.shared.iter().map(|stop| *stop as usize);
     stops.filter(is_worth).chain(shared).filter(|stop| (planned + 1..=last).contains(stop)).min()
+}
+
+/// Whether a sequence, all of whose rows are planned, saves the state behind them with the logits.
+/// Then the same prompt computes nothing. No step ends for it, so it is worth it for fewer tokens. (A
+/// window reaches back by one token anyway.)
+pub(super) fn saves_whole(books: &Books, id: SequenceId) -> bool {
+    let states = books.capacity.states;
+    let sequence = books.sequences.get(id);
+    let tokens = sequence.tokens.len();
+    states.is_some_and(|states| states.is_recurrent && states.checkpoints > 0)
+        && sequence.asked.cache.is_some()
+        && sequence.may_start_whole()
+        && sequence.planned == tokens
+        && books.cells.checkpoints.saves(sequence.owner().slot, tokens) >= WHOLE_TOKENS_MIN
 }

@@ -85,11 +85,56 @@ fn beginning(count: usize) -> Vec<i64> {
 
 #[test]
 fn an_answer_written_again_computes_only_the_end_of_its_prompt() {
-    for server in servers() {
+    for (shape, server) in SHAPES.into_iter().zip(servers()) {
         let prompt = beginning(200);
         let (said, cached) = follow(&server, &prompt, json!({}));
         assert_eq!(cached, 0);
         assert_eq!(follow(&server, &prompt, json!({})), (said, 199));
+        // No step ends before the last of few new tokens, but the logits behind it are kept.
+        let next = [prompt, vec![700; 20]].concat();
+        let (said, cached) = follow(&server, &next, json!({}));
+        assert_eq!(cached, 200 - u64::from(shape != WINDOW), "{shape}");
+        let whole = 220 - u64::from(shape == WINDOW);
+        assert_eq!(follow(&server, &next, json!({})), (said, whole), "{shape}");
+    }
+}
+
+/// The first token comes from kept logits, whatever the options were, and whatever a text was to do.
+#[test]
+fn kept_logits_are_those_of_the_model() {
+    let server = TestServer::file(hybrid(SHAPES[0]), config());
+    follow(&server, &beginning(200), json!({}));
+    let prompt = [beginning(200), vec![700; 20]].concat();
+    let complete = |options: Value| {
+        let mut body = json!({"prompt": prompt, "max_tokens": 6, "logprobs": 5});
+        body.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+        let answer = server.post("/v1/completions", &body.to_string()).json();
+        let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64();
+        (answer["choices"].clone(), cached.unwrap_or_else(|| panic!("{answer}")))
+    };
+    let kinds = [
+        json!({"temperature": 0, "logit_bias": {"300": 5, "301": -5}}),
+        json!({"temperature": 0}),
+        json!({"temperature": 1.5, "seed": 3, "presence_penalty": 1.5}),
+        json!({"temperature": 1, "top_k": 0, "top_p": 1, "seed": 4, "max_tokens": 1}),
+        json!({"temperature": 0.7, "mirostat": 2, "seed": 5}),
+        json!({"temperature": 0, "n": 3, "best_of": 3}),
+    ];
+    for (number, kind) in kinds.into_iter().enumerate() {
+        let mut alone = kind.clone();
+        alone["cache_prompt"] = json!(false);
+        let (choices, cached) = complete(kind.clone());
+        assert_eq!(choices, complete(alone).0, "{kind}");
+        assert_eq!(cached, if number > 0 { 220 } else { 199 }, "{kind}");
+    }
+    // These need the last row.
+    for mut kind in [json!({"grammar": "root ::= [a-z]+"}), json!({"echo": true})] {
+        kind["temperature"] = json!(0);
+        let mut alone = kind.clone();
+        alone["cache_prompt"] = json!(false);
+        let (choices, cached) = complete(kind);
+        assert_eq!(choices, complete(alone).0);
+        assert!(cached < 220, "{cached}");
     }
 }
 

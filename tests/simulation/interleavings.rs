@@ -77,6 +77,7 @@ struct Tally {
     cached: u64,
     states_saved: u64,
     states_restored: u64,
+    starts_from_logits: u64,
     stored_pages: u64,
     restored_tokens: u64,
     evicted: u64,
@@ -201,12 +202,15 @@ impl Simulation {
 
     fn new_sequence(&mut self) -> NewSequence {
         let limit = self.capacity.sequence_tokens as usize;
-        let prompt_tokens = self.random.within(1, limit - 1);
-        let max_tokens = self.random.within(1, limit - prompt_tokens);
+        let mut prompt_tokens = self.random.within(1, limit - 1);
         let mut prompt: Vec<TokenId> = Vec::new();
         if !self.known.is_empty() && !self.random.one_in(3) {
             let other = &self.known[self.random.within(0, self.known.len() - 1)];
-            if self.random.one_in(2) {
+            if self.random.one_in(4) {
+                // An answer that is written again.
+                prompt_tokens = other.len().min(limit - 1);
+                prompt.extend(other);
+            } else if self.random.one_in(2) {
                 // The next turn of a chat.
                 let answer = continuation(other, self.random.within(0, 20), self.end_one_in);
                 prompt.extend(other.iter().chain(answer.iter().filter(|token| **token != END)));
@@ -217,6 +221,7 @@ impl Simulation {
         let more = (0..prompt_tokens).map(|_| self.random.within(32, 126) as TokenId);
         prompt.extend(more);
         prompt.truncate(prompt_tokens);
+        let max_tokens = self.random.within(1, limit - prompt_tokens);
         self.known.push(prompt.clone());
         if self.known.len() > 20 {
             self.known.swap_remove(self.random.within(0, 19));
@@ -311,6 +316,8 @@ impl Simulation {
         self.lane.step(&mut batch);
         let lost = batch.failed.iter().filter(|one| one.reason == FailureReason::LostWindow);
         self.tally.lost_windows += lost.count() as u32;
+        let from_logits = batch.starts.iter().filter(|start| start.samples);
+        self.tally.starts_from_logits += from_logits.count() as u64;
         // A sequence may also have counted on tokens of one that has lost its window.
         let has_windows = !batch.least_left.is_empty();
         let is_start = |owner| has_windows && batch.starts.iter().any(|one| one.owner == owner);
@@ -500,6 +507,7 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
         total.cached += tally.cached;
         total.states_saved += tally.states_saved;
         total.states_restored += tally.states_restored;
+        total.starts_from_logits += tally.starts_from_logits;
         total.stored_pages += tally.stored_pages;
         total.restored_tokens += tally.restored_tokens;
         total.evicted += tally.evicted;
@@ -517,6 +525,7 @@ fn thousands_of_random_interleavings_keep_the_invariants() {
     assert!(total.scored > 50_000);
     assert!(total.guessed > 20_000 && 4 * total.guessed_right > total.guessed);
     assert!(total.states_saved > 10_000 && total.states_restored > 300 && total.lost_windows > 3);
+    assert!(total.starts_from_logits > 0);
     assert!(total.cached > 20_000 && total.evicted > 100_000 && total.preempted > 1_000);
 }
 

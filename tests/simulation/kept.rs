@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use corelane::memory::{Kept, KeptSizes};
-use corelane::model::fake::{STATE_BYTES, page_bytes};
+use corelane::model::fake::{N_VOCAB, STATE_BYTES, page_bytes};
 use corelane::scheduler::Pages;
 
 /// Memory for pages and saved states of the fake model.
@@ -14,6 +14,7 @@ pub fn kept(pages: Pages, states: usize) -> Arc<Kept> {
         page_bytes: page_bytes(pages.tokens),
         states,
         state_bytes: STATE_BYTES,
+        logits: N_VOCAB,
     };
     Arc::new(Kept::new(sizes).unwrap())
 }

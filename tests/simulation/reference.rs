@@ -133,7 +133,9 @@ impl Reference {
     pub fn count_cached(&mut self, choice: usize, (cached, restored): (usize, Restored)) {
         let choice = &mut self.choices[choice];
         if choice.told == 0 {
-            assert!(cached < choice.prompt.len(), "the last token of a prompt is computed");
+            // The last token is computed, unless the logits behind it were kept.
+            let may_be_whole = choice.max_tokens > 0 && !self.scores;
+            assert!(cached < choice.prompt.len() + usize::from(may_be_whole));
             choice.cached = cached as u64;
             choice.restored = restored;
         }

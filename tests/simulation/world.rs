@@ -682,6 +682,8 @@ impl World {
         };
         assert!(self.failures || failed.iter().all(is_start), "no step lacks room");
         self.count("lost windows", failed.iter().filter(is_lost).count() as u64);
+        let from_logits = batch.starts.iter().filter(|start| start.samples);
+        self.count("starts from logits", from_logits.count() as u64);
         let copies = self.copies(&batch);
         batch.pages_us = copies.as_micros() as u32;
         batch.decode_us = (took - copies).as_micros() as u32;
