@@ -107,63 +107,39 @@ impl<B: Backend> DecodeLane<B> {
         }
         let began = self.metrics.clock.now();
         for save in batch.saves.iter_mut().filter(|save| !save.is_made) {
-            save.is_made = self.stands_before(save) && self.save_state(save);
-            batch.saved += u32::from(save.is_made);
+            let slot = &mut self.slots[save.owner.slot.index()];
+            // A sequence that has sampled its last token has run, too.
+            let has_run = slot.generation == save.owner.generation && slot.state != SlotState::Free;
+            if has_run
+                && slot.next == save.position
+                && let Some(mut state) = self.kept.state_mut(save.checkpoint)
+            {
+                let (note, bytes) = state.parts();
+                let length = self.backend.save(save.owner.slot, bytes);
+                save.is_made = length > 0;
+                if save.is_made {
+                    let Save { checkpoint, position, .. } = *save;
+                    let saved = Checkpoint::put(note, checkpoint, position, length, &self.kept);
+                    slot.checkpoint = Some(saved);
+                    if save.logits {
+                        saved.name_logits(&self.kept);
+                    }
+                } else {
+                    *note = StateNote::default();
+                }
+            }
         }
         batch.save_us += saturating(self.metrics.clock.now().since(began));
     }
 
-    /// Leaves the saves behind the rows of the step to [`DecodeLane::finish`], so that the tokens of
-    /// the step need not wait for them. The others are not made, because the step failed or their
-    /// sequences had ended.
-    pub(super) fn defer_saves(&mut self, batch: &mut Batch) {
-        for save in batch.saves.iter_mut().filter(|save| !save.is_made) {
-            if self.stands_before(save) {
-                save.is_made = true;
-                self.deferred.push(*save).expect("one for the rows of each slot");
-            } else if let Some(mut state) = self.kept.state_mut(save.checkpoint) {
+    /// Notes that the other states were not saved, because the step failed or their sequences had
+    /// ended.
+    pub(super) fn forget_unsaved(&mut self, batch: &Batch) {
+        for save in batch.saves.iter().filter(|save| !save.is_made) {
+            if let Some(mut state) = self.kept.state_mut(save.checkpoint) {
                 *state.parts().0 = StateNote::default();
             }
         }
-    }
-
-    /// Makes the saves behind the rows of the last step. One that does not work was already told to be
-    /// made: a sequence that is to start with that state then starts again.
-    pub fn finish(&mut self) {
-        if self.deferred.is_empty() {
-            return;
-        }
-        let began = self.metrics.clock.now();
-        for save in std::mem::take(&mut self.deferred) {
-            self.saved += u32::from(self.save_state(&save));
-        }
-        self.save_us += saturating(self.metrics.clock.now().since(began));
-    }
-
-    /// Whether the state of a slot is the one to save.
-    fn stands_before(&self, save: &Save) -> bool {
-        let slot = &self.slots[save.owner.slot.index()];
-        // A sequence that has sampled its last token has run, too.
-        let has_run = slot.generation == save.owner.generation && slot.state != SlotState::Free;
-        has_run && slot.next == save.position
-    }
-
-    /// Saves the state of a slot. Returns false if llama.cpp does not write it.
-    fn save_state(&mut self, save: &Save) -> bool {
-        let Save { owner, position, checkpoint, logits, .. } = *save;
-        let Some(mut state) = self.kept.state_mut(checkpoint) else { return false };
-        let (note, bytes) = state.parts();
-        let length = self.backend.save(owner.slot, bytes);
-        if length == 0 {
-            *note = StateNote::default();
-            return false;
-        }
-        let saved = Checkpoint::put(note, checkpoint, position, length, &self.kept);
-        if logits {
-            saved.name_logits(&self.kept);
-        }
-        self.slots[owner.slot.index()].checkpoint = Some(saved);
-        true
     }
 
     /// Removes the tokens of a slot from `to` on. If its state cannot go back so far, the slot

@@ -1,7 +1,7 @@
 //! The decode lane: owns the model's context, and runs one batch after another.
 //!
 //! A [`Batch`] comes with clears, starts and rows. It goes back with a sample for each row that
-//! asked for one. In between, this lane fills in the samples of the previous step, checks the
+//! asked for one, and for each start from kept logits. In between, this lane fills in the samples of the previous step, checks the
 //! positions, runs the model and samples tokens.
 //!
 //! **Invariant:** a step makes no Rust heap allocation and frees nothing. The options of a slot's
@@ -42,12 +42,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Micros;
-use crate::limits::{SLOTS_MAX, STEP_ROWS_MAX};
+use crate::limits::STEP_ROWS_MAX;
 use crate::memory::{Kept, KeptSizes, allocations_on_this_thread};
 use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
-use crate::ring::message::{Batch, Failed, FailureReason, Sample, Save, Score, Start};
+use crate::ring::message::{Batch, Failed, FailureReason, Sample, Score, Start};
 use crate::types::{Logits, Owner, Position, SlotId, Threads, TokenId};
 use advanced::{Asked, Limits};
 use calls::Calls;
@@ -70,7 +70,6 @@ pub fn run<B: Backend>(mut lane: DecodeLane<B>, mut link: LaneLink<Batch>) {
         batch.allocations = u32::try_from(allocations - before).unwrap_or(u32::MAX);
         lane.metrics.decode.allocations.add(allocations - before);
         link.send(batch);
-        lane.finish();
     }
 }
 
@@ -80,16 +79,11 @@ pub struct DecodeLane<B> {
     sampler: Sampler,
     slots: Box<[Slot]>,
     /// Logits that were kept with a saved state.
-    logits: Box<[f32]>, // [n_vocab]
+    logits: Box<[f32]>, // [n_vocab], or empty if none are kept
     /// The rows that run in this step.
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
     /// Pages and saved states outside the KV cache.
     kept: Arc<Kept>,
-    /// Saves behind the rows of the last step.
-    deferred: heapless::Vec<Save, SLOTS_MAX>,
-    /// States saved since the last step, and the time that it took in microseconds.
-    saved: u32,
-    save_us: u32,
     /// Guesses tokens that are not in the text, if there is one.
     drafter: Option<Box<dyn Drafter>>,
     /// The number of rows in the first call. The other rows run in a second call.
@@ -112,17 +106,13 @@ impl<B: Backend> DecodeLane<B> {
         metrics: Arc<Metrics>,
     ) -> Self {
         let sampler = Sampler::new(backend.n_vocab(), end_tokens);
-        let logits = vec![0.0; backend.n_vocab()].into();
         Self {
             backend,
             sampler,
-            logits,
+            logits: Box::default(),
             slots: (0..slots).map(|_| Slot::new(sequence_tokens)).collect(),
             rows: heapless::Vec::new(),
             kept: Arc::new(Kept::new(KeptSizes::default()).expect("nothing takes no memory")),
-            deferred: heapless::Vec::new(),
-            saved: 0,
-            save_us: 0,
             drafter: None,
             first: 0,
             metrics,
@@ -146,7 +136,8 @@ impl<B: Backend> DecodeLane<B> {
     /// Lets the lane save states, and copy cells into pages.
     #[must_use]
     pub fn with_kept(self, kept: Arc<Kept>) -> Self {
-        Self { kept, ..self }
+        let logits = vec![0.0; kept.logits_count()].into();
+        Self { kept, logits, ..self }
     }
 
     /// The model. The simulation inspects it and makes it fail.
@@ -159,16 +150,12 @@ impl<B: Backend> DecodeLane<B> {
         self.slots[slot.index()].next
     }
 
-    /// Runs a batch, and fills in its answers. [`DecodeLane::finish`] does the rest, when these are
-    /// sent, or else the next step.
+    /// Runs a batch, and fills in its answers.
     ///
     /// # Panics
     /// If the batch breaks an invariant: a row of a sequence that does not hold its slot, or a row
     /// at another position than the next. Both are bugs of corelane. The message has both numbers.
     pub fn step(&mut self, batch: &mut Batch) {
-        self.finish();
-        batch.saved = std::mem::take(&mut self.saved);
-        batch.save_us = std::mem::take(&mut self.save_us);
         self.move_and_run(batch);
         let slots = (0..self.slots.len() as u16).map(SlotId); // at most SLOTS_MAX
         batch.least_left.extend(slots.map_while(|slot| self.backend.least_left(slot)));
@@ -211,13 +198,13 @@ impl<B: Backend> DecodeLane<B> {
         let guessed = self.metrics.clock.now();
         let continues = self.prepare(batch);
         if self.rows.is_empty() {
-            self.defer_saves(batch);
+            self.forget_unsaved(batch);
             return;
         }
         let prepared = self.metrics.clock.now();
         let work_existed = if continues { self.ended } else { batch.sent };
-        let worked = [batch.pages_us, batch.save_us, batch.sample_us].map(u64::from).iter().sum();
-        let waited = began.since(work_existed.max(self.ended)).saturating_sub(worked);
+        let copied = u64::from(batch.pages_us) + u64::from(batch.save_us);
+        let waited = began.since(work_existed.max(self.ended)).saturating_sub(copied);
         let bubble = waited + prepared.since(guessed);
         batch.began = began;
         batch.bubble_us = saturating(bubble);
@@ -229,7 +216,8 @@ impl<B: Backend> DecodeLane<B> {
                 self.run(part, batch);
             }
         }
-        self.defer_saves(batch);
+        self.save(batch);
+        self.forget_unsaved(batch);
         self.losses.fill(batch, self.ended);
         self.count(batch);
     }
@@ -271,7 +259,7 @@ impl<B: Backend> DecodeLane<B> {
         if batch.guessed_rows > 0 {
             metrics.guess_us.observe(batch.guess_us.into());
         }
-        if batch.saved > 0 {
+        if !batch.saves.is_empty() {
             metrics.checkpoint_us.observe(batch.save_us.into());
         }
         metrics.step_us.observe(batch.decode_us.into());
@@ -296,7 +284,7 @@ impl<B: Backend> DecodeLane<B> {
     /// Starts a sequence in its slot.
     ///
     /// # Errors
-    /// If the source does not have the prefix `start.keep`. After a lost window, the slot has the tokens
+    /// If the source does not have the prefix `start.keep`, or not the logits behind it. After a lost window, the slot has the tokens
     /// before the newest saved state of the source, otherwise what the source has; or none.
     fn start(&mut self, start: &mut Start) -> Result<(), Failed> {
         let (slot, source) = (start.owner.slot, start.source);
@@ -321,7 +309,8 @@ impl<B: Backend> DecodeLane<B> {
             None if start.checkpoint.is_none() && !is_lost => {
                 self.backend.start(slot, source, keep, None)
             }
-            None => self.backend.start(slot, slot, Position(0), None), // it was not saved
+            // The state or its logits were not saved.
+            None => self.backend.start(slot, slot, Position(0), None),
         };
         drop(found);
         let checkpoint = checkpoint.or(self.slots[source.index()].checkpoint);
@@ -435,7 +424,6 @@ impl<B: Backend> DecodeLane<B> {
 
     /// Samples the first token of a sequence that has started from kept logits.
     fn sample_kept(&mut self, start: usize, batch: &mut Batch) {
-        let began = self.metrics.clock.now();
         let Start { owner, keep, .. } = batch.starts[start];
         let history = &self.slots[owner.slot.index()].history;
         let last = keep.index() - 1; // a saved state has tokens before it
@@ -446,7 +434,6 @@ impl<B: Backend> DecodeLane<B> {
             logits: Logits::Sample,
         };
         self.sample(None, row, batch);
-        batch.sample_us += saturating(self.metrics.clock.now().since(began));
     }
 
     /// Samples the token behind a row: that of this index in the last call, or one whose logits were

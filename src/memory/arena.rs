@@ -84,6 +84,11 @@ impl<T> Arena<T> {
         Ok(Self { places, start, layout, block_bytes })
     }
 
+    /// The bytes of a block.
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
     /// A block to read, unless a lane writes it.
     pub fn read(&self, block: usize) -> Option<Block<'_, T>> {
         let Place { holders, note } = &self.places[block];

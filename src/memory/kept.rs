@@ -16,8 +16,7 @@ pub struct Kept {
     saves: AtomicU64,
 }
 
-/// The state behind whose last row a place for logits has them: the number of its save, from 1. 0 if
-/// it has none.
+/// The number of the save whose logits a place holds, from 1; 0 for none.
 type LogitsNote = u64;
 
 /// What a page holds.
@@ -92,6 +91,11 @@ impl Kept {
         self.states.write(place.index())
     }
 
+    /// The logits that may be kept with each state.
+    pub fn logits_count(&self) -> usize {
+        self.logits.block_bytes() / size_of::<f32>()
+    }
+
     /// Keeps the logits of the row before a state that is about to be saved. [`Kept::name_logits`]
     /// says for which save they are. Returns false if there is no room for them.
     pub fn put_logits(&self, place: CheckpointId, logits: &[f32]) -> bool {
@@ -119,6 +123,7 @@ impl Kept {
         let block = self.logits.read(place.index()).filter(|block| *block.note() == serial);
         let Some(block) = block else { return false };
         let (chunks, _) = block.bytes().as_chunks();
+        assert_eq!(chunks.len(), to.len(), "logits of the whole vocabulary");
         to.iter_mut().zip(chunks).for_each(|(logit, chunk)| *logit = f32::from_le_bytes(*chunk));
         true
     }

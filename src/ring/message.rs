@@ -92,9 +92,7 @@ pub struct Batch {
     pub masks_took: Duration,
     /// Answer: time to copy pages of the prefix store, in microseconds.
     pub pages_us: u32,
-    /// Answer: states saved before the rows of this step, and behind those of the step before.
-    pub saved: u32,
-    /// Answer: time to save them, in microseconds.
+    /// Answer: time to save states, in microseconds.
     pub save_us: u32,
     /// Answer: time in which the slowest thread of the step waited for a core, in microseconds.
     pub queued_us: u32,
@@ -136,7 +134,6 @@ impl Batch {
         self.sample_us = 0;
         self.masks_max = None;
         self.masks_took = Duration::ZERO;
-        self.saved = 0;
         self.save_us = 0;
         self.pages_us = 0;
         self.queued_us = 0;
@@ -238,9 +235,9 @@ pub struct Save {
     pub position: Position,
     /// Where to save it. What was there is lost.
     pub checkpoint: CheckpointId,
-    /// To keep the logits of the row before it, too. Answer: they are kept.
+    /// To keep the logits of the row before it, too. Answer: false if there was no room for them.
     pub logits: bool,
-    /// Answer: it is saved, behind rows as soon as the answers are sent. Otherwise the step failed, or the sequence had ended.
+    /// Answer: it was saved. Otherwise the step failed, or the sequence had ended.
     pub is_made: bool,
 }
 

@@ -158,7 +158,7 @@ impl Books {
     pub fn decodes(&self, id: SequenceId) -> bool {
         let sequence = self.sequences.get(id);
         let runs = matches!(sequence.state, Stage::Running(_)) && sequence.loads.is_none();
-        runs && sequence.rows_left() == 1 && sequence.sampled < self.step
+        runs && sequence.rows_left() == 1 && sequence.sampled_in < self.step
     }
 
     /// Plans the next row of a sequence.

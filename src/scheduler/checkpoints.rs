@@ -98,18 +98,18 @@ impl Checkpoints {
     /// Whether a checkpoint of a slot behind `tokens` tokens would save enough of them for a step to
     /// end there.
     pub fn is_worth(&self, slot: SlotId, tokens: usize) -> bool {
-        self.saves(slot, tokens) >= CHECKPOINT_TOKENS_MIN
+        self.tokens_saved(slot, tokens) >= CHECKPOINT_TOKENS_MIN
     }
 
     /// The tokens that a checkpoint of a slot behind `tokens` tokens would save.
-    pub fn saves(&self, slot: SlotId, tokens: usize) -> usize {
+    pub fn tokens_saved(&self, slot: SlotId, tokens: usize) -> usize {
         tokens - self.find(slot, tokens).map_or(0, |(_, position)| position)
     }
 
     /// Takes a place for the state of a slot behind `tokens` tokens, which are all of its tokens.
     /// `None` if all places have checkpoints that are worth more.
     pub fn save(&mut self, slot: SlotId, tokens: usize, step: u64) -> Option<CheckpointId> {
-        let saves = self.saves(slot, tokens);
+        let saves = self.tokens_saved(slot, tokens);
         let id = self.place(saves, step)?;
         self.last_saves[id.index()] = step;
         self.put(id, Saved { position: tokens, users: 1, saves, saved: step, used: step, ..NEW });

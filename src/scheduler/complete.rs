@@ -32,8 +32,9 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
         books.store.lose(store.page, batch.step, &mut books.cells.checkpoints);
         books.slots.clean(store.slot); // what is not there cannot be stored
     }
-    if batch.saved > 0 {
-        books.save_took = Duration::from_micros(batch.save_us.into()) / batch.saved;
+    let saved = batch.saves.iter().filter(|save| save.is_made).count();
+    if saved > 0 {
+        books.save_took = Duration::from_micros(batch.save_us.into()) / saved as u32; // a few
     }
     for save in &batch.saves {
         books.tally.states_saved += u64::from(save.is_made);

@@ -99,8 +99,8 @@ fn ready_in(books: &Books, id: SequenceId, slot: SlotId, tokens: usize) -> Optio
     Some(Ready { slot, tokens, checkpoint: Some(checkpoint) })
 }
 
-/// All tokens of a sequence, if the text of a slot, which shares the first `shared` with it, has the
-/// others too, and the logits behind them are kept.
+/// A start with all tokens of a sequence, if the text of a slot begins with them and the logits behind
+/// them are kept. `shared` tokens are the same, not counting the last of the sequence.
 fn all_in(
     books: &Books,
     id: SequenceId,
@@ -110,7 +110,7 @@ fn all_in(
 ) -> Option<Ready> {
     let sequence = books.sequences.get(id);
     let tokens = sequence.tokens.len();
-    let is_all = text[shared..].first() == Some(sequence.tokens.last()?) && shared + 1 == tokens;
+    let is_all = shared + 1 == tokens && text.get(shared) == sequence.tokens.last();
     if !is_all || !sequence.may_start_whole() {
         return None;
     }
@@ -163,9 +163,9 @@ pub(super) fn start_running(
     sequence.cached = tokens.min(sequence.prompt_tokens);
     (sequence.restored, sequence.fetched) = (0, 0);
     books.tally.cached_tokens += tokens as u64;
-    sequence.push_start(batch, slot, tokens, checkpoint);
-    if tokens == sequence.tokens.len() {
-        (sequence.in_flight, sequence.sampled) = (1, books.step);
+    if sequence.push_start(batch, slot, tokens, checkpoint) {
+        (sequence.in_flight, sequence.sampled_in) = (1, books.step);
+        books.shares.serve(sequence.asked.key, 1.0); // as for the row that it saves
     }
     if let Some(checkpoint) = checkpoint {
         books.tally.states_restored += 1;

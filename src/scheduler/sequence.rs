@@ -101,7 +101,7 @@ pub(super) struct Sequence {
     /// The step in which it got its slot.
     pub started: u64,
     /// The step that samples its next token from kept logits, if it started so.
-    pub sampled: u64,
+    pub sampled_in: u64,
     /// How often it was preempted for another key's claim.
     pub made_way: u32,
     /// Its number of tokens at the last such preemption.
@@ -259,20 +259,22 @@ impl Sequence {
 
     /// Adds the sequence's start to a batch. It keeps the first `keep` tokens of slot `source`.
     /// `checkpoint` is the state behind them, if that is not the slot's own. If these are all of its
-    /// tokens, the next one is sampled from the logits that are kept with the checkpoint.
+    /// tokens, the next one is sampled from the logits that are kept with the checkpoint. Returns
+    /// whether that is so.
     pub fn push_start(
         &self,
         batch: &mut Batch,
         source: SlotId,
         keep: usize,
         checkpoint: Option<CheckpointId>,
-    ) {
+    ) -> bool {
+        let samples = checkpoint.is_some() && keep == self.tokens.len();
         let start = Start {
             owner: self.owner(),
             source,
             keep: Position(keep as u32), // below sequence_tokens
             checkpoint,
-            samples: checkpoint.is_some() && keep == self.tokens.len(),
+            samples,
             prompt_tokens: self.prompt_tokens as u32, // as above
             tokens_max: self.tokens_max() as u32,     // as above
             guessing: self.asked.guessing,
@@ -281,6 +283,7 @@ impl Sequence {
             mu: self.mu,
         };
         batch.starts.push(start).expect("one start for each slot");
+        samples
     }
 
     pub fn owner(&self) -> Owner {
@@ -333,7 +336,7 @@ impl Sequences {
             restored: 0,
             failures: 0,
             started: 0,
-            sampled: 0,
+            sampled_in: 0,
             made_way: 0,
             made_way_at: 0,
             overtaken: 0,

@@ -1,4 +1,5 @@
-//! Stops: the places in a prompt at which its state is saved. The step ends there.
+//! Stops: the places in a prompt at which its state is saved. The step ends there, unless that is the
+//! end of the prompt.
 
 use super::books::Books;
 use super::tuning::{CHECKPOINT_TOKENS_MIN, WHOLE_TOKENS_MIN};
@@ -39,5 +40,5 @@ pub(super) fn saves_whole(books: &Books, id: SequenceId) -> bool {
         && sequence.asked.cache.is_some()
         && sequence.may_start_whole()
         && sequence.planned == tokens
-        && books.cells.checkpoints.saves(sequence.owner().slot, tokens) >= WHOLE_TOKENS_MIN
+        && books.cells.checkpoints.tokens_saved(sequence.owner().slot, tokens) >= WHOLE_TOKENS_MIN
 }
