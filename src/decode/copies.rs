@@ -11,6 +11,9 @@ use crate::model::{Backend, DecodeRow};
 use crate::ring::message::{Batch, Failed, FailureReason, Load, Save};
 use crate::types::{Position, SlotId};
 
+/// Places for states that have memory before they are used: those of a chat's prompt.
+const PLACES_READY: usize = 2;
+
 impl<B: Backend> DecodeLane<B> {
     /// Copies pages of the prefix store into slots.
     pub(super) fn load_pages(&mut self, batch: &mut Batch) {
@@ -114,6 +117,7 @@ impl<B: Backend> DecodeLane<B> {
                 && slot.next == save.position
                 && let Some(mut state) = self.kept.state_mut(save.checkpoint)
             {
+                self.places = self.places.max(save.checkpoint.index() + 1);
                 let (note, bytes) = state.parts();
                 let length = self.backend.save(save.owner.slot, bytes);
                 save.is_made = length > 0;
@@ -130,6 +134,11 @@ impl<B: Backend> DecodeLane<B> {
             }
         }
         batch.save_us += saturating(self.metrics.clock.now().since(began));
+    }
+
+    /// Lets a part of the next places for states have memory. Returns false if there is nothing to do.
+    pub(super) fn make_ready(&mut self) -> bool {
+        self.kept.make_ready(self.places + PLACES_READY, &mut self.ready)
     }
 
     /// Notes that the other states were not saved, because the step failed or their sequences had

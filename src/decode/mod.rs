@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use crate::clock::Micros;
 use crate::limits::STEP_ROWS_MAX;
-use crate::memory::{Kept, KeptSizes, allocations_on_this_thread};
+use crate::memory::{Kept, KeptSizes, Ready, allocations_on_this_thread};
 use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
@@ -64,12 +64,26 @@ use slot::{Slot, SlotState};
 /// Runs batches until the front lane closes the link.
 pub fn run<B: Backend>(mut lane: DecodeLane<B>, mut link: LaneLink<Batch>) {
     let mut allocations = allocations_on_this_thread();
-    while let Some(mut batch) = link.receive() {
+    while let Some(mut batch) = next(&mut lane, &mut link) {
         lane.step(&mut batch);
         let before = std::mem::replace(&mut allocations, allocations_on_this_thread());
         batch.allocations = u32::try_from(allocations - before).unwrap_or(u32::MAX);
         lane.metrics.decode.allocations.add(allocations - before);
         link.send(batch);
+    }
+}
+
+/// Waits for the next batch. Meanwhile, the next places for states get their memory: otherwise a step
+/// that saves one waits until the kernel has cleared it.
+fn next<B: Backend>(lane: &mut DecodeLane<B>, link: &mut LaneLink<Batch>) -> Option<Box<Batch>> {
+    loop {
+        let batch = link.try_receive();
+        if batch.is_some() {
+            return batch;
+        }
+        if !lane.make_ready() {
+            return link.receive();
+        }
     }
 }
 
@@ -84,6 +98,9 @@ pub struct DecodeLane<B> {
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
     /// Pages and saved states outside the KV cache.
     kept: Arc<Kept>,
+    /// The first places for states that were used, and what has memory of them and the next ones.
+    places: usize,
+    ready: Ready,
     /// Guesses tokens that are not in the text, if there is one.
     drafter: Option<Box<dyn Drafter>>,
     /// The number of rows in the first call. The other rows run in a second call.
@@ -113,6 +130,8 @@ impl<B: Backend> DecodeLane<B> {
             slots: (0..slots).map(|_| Slot::new(sequence_tokens)).collect(),
             rows: heapless::Vec::new(),
             kept: Arc::new(Kept::new(KeptSizes::default()).expect("nothing takes no memory")),
+            places: 0,
+            ready: Ready::default(),
             drafter: None,
             first: 0,
             metrics,

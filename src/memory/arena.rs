@@ -50,6 +50,9 @@ pub struct BlockMut<'a, T> {
 /// The size of a huge page on x86-64.
 const HUGE_PAGE: usize = 2 << 20;
 
+/// The size of other pages there.
+const PAGE: usize = 4096;
+
 // SAFETY: any thread may borrow a note and a block. `Arena::write` lends them to one holder alone,
 // and `Arena::read` to others only while nobody writes.
 unsafe impl<T: Send + Sync> Sync for Arena<T> {}
@@ -87,6 +90,22 @@ impl<T> Arena<T> {
     /// The bytes of a block.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
+    }
+
+    /// Asks the kernel for memory for a part of the first `blocks`, behind the first `ready` bytes, which
+    /// have it. Returns false if all of them have it. No lane need hold them: their bytes stay the
+    /// same.
+    pub fn make_ready(&self, blocks: usize, ready: &mut usize) -> bool {
+        let end = blocks.min(self.places.len()) * self.block_bytes;
+        if *ready >= end {
+            return false;
+        }
+        let from = *ready;
+        *ready = end.min(from + HUGE_PAGE);
+        // SAFETY: both lie inside the allocation, or right behind it.
+        let [from, to] = [from, *ready].map(|bytes| unsafe { self.start.add(bytes) });
+        populate(from, to);
+        true
     }
 
     /// A block to read, unless a lane writes it.
@@ -158,6 +177,21 @@ impl<T> Drop for Arena<T> {
             // SAFETY: `new` allocated it with this layout, and no block outlives the arena.
             unsafe { dealloc(self.start, self.layout) };
         }
+    }
+}
+
+/// Asks the kernel for memory behind the whole pages of a range.
+fn populate(from: *mut u8, to: *mut u8) {
+    let skipped = from.align_offset(PAGE);
+    let length = (to.addr() - from.addr()).saturating_sub(skipped) / PAGE * PAGE;
+    if length == 0 {
+        return;
+    }
+    // SAFETY: the pages lie inside an allocation, and no byte changes.
+    let done =
+        unsafe { madvise(from.add(skipped).cast::<c_void>(), length, Advice::LinuxPopulateWrite) };
+    if let Err(error) = done {
+        tracing::debug!(%error, "memory comes when it is first written"); // before Linux 5.14
     }
 }
 

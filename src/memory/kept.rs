@@ -38,6 +38,13 @@ pub struct StateNote {
     pub length: usize,
 }
 
+/// The first bytes of the states and of the logits that have memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ready {
+    states: usize,
+    logits: usize,
+}
+
 /// The sizes of [`Kept`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeptSizes {
@@ -126,6 +133,13 @@ impl Kept {
         assert_eq!(chunks.len(), to.len(), "logits of the whole vocabulary");
         to.iter_mut().zip(chunks).for_each(|(logit, chunk)| *logit = f32::from_le_bytes(*chunk));
         true
+    }
+
+    /// Asks the kernel for memory for a part of the first `places` for states. Returns false if all of
+    /// them have it.
+    pub fn make_ready(&self, places: usize, ready: &mut Ready) -> bool {
+        self.states.make_ready(places, &mut ready.states)
+            || self.logits.make_ready(places, &mut ready.logits)
     }
 
     /// The number of a new save.
