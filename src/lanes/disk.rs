@@ -63,7 +63,8 @@ pub(super) fn open_folders(
         return Err(format!(
             "{flag} {}: files are read into the prefix store in memory, and this server has none; it \
              needs --cache-ram above 0, --flash-attn other than off, no --no-kv-unified and no \
-             --no-cache-prompt, and for a model with a sliding window no --swa-full",
+             --no-cache-prompt; and for a model with a sliding window no --swa-full and a \
+             --ctx-size that holds the windows of all requests",
             folder.path.display(),
         ));
     }
