@@ -1,8 +1,8 @@
 //! The decode lane: owns the model's context, and runs one batch after another.
 //!
 //! A [`Batch`] comes with clears, starts and rows. It goes back with a sample for each row that
-//! asked for one, and for each start from kept logits. In between, this lane fills in the samples of the previous step, checks the
-//! positions, runs the model and samples tokens.
+//! asked for one, and for each start from kept logits. In between, this lane fills in the samples of
+//! the previous step, checks the positions, runs the model and samples tokens.
 //!
 //! **Invariant:** a step makes no Rust heap allocation and frees nothing. The options of a slot's
 //! previous sequence go back to the front lane with the next start. (There are two exceptions. For
@@ -35,6 +35,7 @@ mod reasoning;
 pub mod sampler;
 mod seat;
 mod slot;
+mod starts;
 mod weights;
 
 use std::ops::Range;
@@ -43,20 +44,18 @@ use std::time::Duration;
 
 use crate::clock::Micros;
 use crate::limits::STEP_ROWS_MAX;
-use crate::memory::{Kept, KeptSizes, Ready, allocations_on_this_thread};
+use crate::memory::{Kept, KeptSizes, ReadyBytes, allocations_on_this_thread};
 use crate::metrics::Metrics;
 use crate::model::{Backend, DecodeRow, StepError};
 use crate::ring::LaneLink;
-use crate::ring::message::{Batch, Failed, FailureReason, Sample, Score, Start};
+use crate::ring::message::{Batch, Failed, FailureReason, Sample, Score};
 use crate::types::{Logits, Owner, Position, SlotId, Threads, TokenId};
 use advanced::{Asked, Limits};
 use calls::Calls;
-use checkpoints::Checkpoint;
 use draft::Drafter;
 use lookup::Lookup;
 use losses::Losses;
 use mask::{Mask, saturating};
-use reasoning::Reasoning;
 use sampler::{History, Sampler};
 use seat::Seat;
 use slot::{Slot, SlotState};
@@ -100,7 +99,7 @@ pub struct DecodeLane<B> {
     kept: Arc<Kept>,
     /// The first places for states that were used, and what has memory of them and the next ones.
     places: usize,
-    ready: Ready,
+    ready: ReadyBytes,
     /// Guesses tokens that are not in the text, if there is one.
     drafter: Option<Box<dyn Drafter>>,
     /// The number of rows in the first call. The other rows run in a second call.
@@ -131,7 +130,7 @@ impl<B: Backend> DecodeLane<B> {
             rows: heapless::Vec::new(),
             kept: Arc::new(Kept::new(KeptSizes::default()).expect("nothing takes no memory")),
             places: 0,
-            ready: Ready::default(),
+            ready: ReadyBytes::default(),
             drafter: None,
             first: 0,
             metrics,
@@ -195,13 +194,7 @@ impl<B: Backend> DecodeLane<B> {
         for slot in &batch.forgets {
             self.slots[slot.index()].walk = None;
         }
-        for index in 0..batch.starts.len() {
-            match self.start(&mut batch.starts[index]) {
-                Ok(()) if batch.starts[index].samples => self.sample_kept(index, batch),
-                Ok(()) => {}
-                Err(failed) => batch.failed.push(failed).expect("one failure for each slot"),
-            }
-        }
+        self.start_all(batch);
         self.load_pages(batch);
         self.save(batch);
         self.backend.begin_step(batch.step);
@@ -300,72 +293,6 @@ impl<B: Backend> DecodeLane<B> {
         place.carry = None;
     }
 
-    /// Starts a sequence in its slot.
-    ///
-    /// # Errors
-    /// If the source does not have the prefix `start.keep`, or not the logits behind it. After a lost window, the slot has the tokens
-    /// before the newest saved state of the source, otherwise what the source has; or none.
-    fn start(&mut self, start: &mut Start) -> Result<(), Failed> {
-        let (slot, source) = (start.owner.slot, start.source);
-        let keep = start.keep.min(self.slots[source.index()].next);
-        let least = self.backend.least_left(source).unwrap_or_default();
-        let is_lost = start.checkpoint.is_none() && Position(0) < keep && keep < least;
-        let found = if is_lost {
-            let last = self.slots[source.index()].checkpoint;
-            let last = last.filter(|last| last.position <= keep);
-            last.and_then(|last| Some((last, last.state(&self.kept)?)))
-        } else {
-            start.checkpoint.and_then(|id| Checkpoint::find(&self.kept, id, keep))
-        };
-        let found = found.filter(|(checkpoint, _)| {
-            !start.samples || checkpoint.logits(&self.kept, &mut self.logits)
-        });
-        let checkpoint = found.as_ref().map(|(checkpoint, _)| *checkpoint);
-        let keep = match &found {
-            Some((Checkpoint { position, .. }, state)) => {
-                self.backend.start(slot, source, *position, Some(state.saved()))
-            }
-            None if start.checkpoint.is_none() && !is_lost => {
-                self.backend.start(slot, source, keep, None)
-            }
-            // The state or its logits were not saved.
-            None => self.backend.start(slot, slot, Position(0), None),
-        };
-        drop(found);
-        let checkpoint = checkpoint.or(self.slots[source.index()].checkpoint);
-        let checkpoint = checkpoint.filter(|checkpoint| checkpoint.position <= keep);
-        self.slots[slot.index()].checkpoint = checkpoint;
-        if let Some(drafter) = &mut self.drafter {
-            drafter.start(slot, source, keep);
-        }
-        self.slots[slot.index()].forget_places(if source == slot { keep } else { Position(0) });
-        if source != slot {
-            let tokens = ..keep.index();
-            let [from, to] = self
-                .slots
-                .get_disjoint_mut([source.index(), slot.index()])
-                .expect("two slots, both of them there");
-            to.history[tokens].copy_from_slice(&from.history[tokens]);
-        }
-        self.set_next(slot, keep);
-        let place = &mut self.slots[slot.index()];
-        place.generation = start.owner.generation;
-        place.prompt_tokens = start.prompt_tokens;
-        place.tokens_max = start.tokens_max;
-        place.guessing = start.guessing;
-        place.sampling = start.sampling;
-        std::mem::swap(&mut place.advanced, &mut start.advanced);
-        place.mu = start.mu;
-        place.walk = None;
-        place.reasoning = Reasoning::default();
-        if keep < start.keep {
-            let reason = if is_lost { FailureReason::LostWindow } else { FailureReason::Step };
-            return Err(Failed { owner: start.owner, next: keep, reason });
-        }
-        place.state = SlotState::Running;
-        Ok(())
-    }
-
     /// Turns the batch's rows into the model's. Returns true if one of them belongs to a sequence
     /// that has run before.
     fn prepare(&mut self, batch: &mut Batch) -> bool {
@@ -439,20 +366,6 @@ impl<B: Backend> DecodeLane<B> {
         let logprobs = self.sampler.score(logits, token, top.unwrap_or(0));
         let score = Score { owner, position: row.position, token, logprobs };
         batch.scores.push(score).expect("the scheduler asks for no more");
-    }
-
-    /// Samples the first token of a sequence that has started from kept logits.
-    fn sample_kept(&mut self, start: usize, batch: &mut Batch) {
-        let Start { owner, keep, .. } = batch.starts[start];
-        let history = &self.slots[owner.slot.index()].history;
-        let last = keep.index() - 1; // a saved state has tokens before it
-        let row = DecodeRow {
-            token: history[last],
-            position: Position(last as u32), // below sequence_tokens
-            slot: owner.slot,
-            logits: Logits::Sample,
-        };
-        self.sample(None, row, batch);
     }
 
     /// Samples the token behind a row: that of this index in the last call, or one whose logits were

@@ -92,9 +92,9 @@ impl<T> Arena<T> {
         self.block_bytes
     }
 
-    /// Asks the kernel for memory for a part of the first `blocks`, behind the first `ready` bytes, which
-    /// have it. Returns false if all of them have it. No lane need hold them: their bytes stay the
-    /// same.
+    /// Asks the kernel for memory for a part of the first `blocks`, behind the first `ready` bytes,
+    /// which have it. Returns false if all of them have it. No lane need hold them: their bytes stay
+    /// the same.
     pub fn make_ready(&self, blocks: usize, ready: &mut usize) -> bool {
         let end = blocks.min(self.places.len()) * self.block_bytes;
         if *ready >= end {
@@ -213,6 +213,7 @@ fn advise_huge_pages(start: *mut u8, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::faults_of_this_thread;
 
     #[test]
     fn blocks_are_apart_and_written_by_one_holder_alone() {
@@ -233,6 +234,28 @@ mod tests {
         }
         assert!(arena.write(1).is_some());
         assert!(Arena::new(1, 0, || ()).unwrap().read(0).unwrap().bytes().is_empty());
+    }
+
+    #[test]
+    fn blocks_that_are_ready_meet_no_page_faults() {
+        const BLOCK: usize = 15 << 20;
+        let arena = Arena::new(3, BLOCK, || ()).unwrap();
+        arena.write(0).unwrap().parts().1.fill(7);
+        let mut ready = 0;
+        while arena.make_ready(2, &mut ready) {}
+        assert_eq!(ready, 2 * BLOCK);
+        assert!(arena.read(0).unwrap().bytes().iter().all(|byte| *byte == 7));
+        let faults_of = |block: usize| {
+            let mut block = arena.write(block).unwrap();
+            let before = faults_of_this_thread().minor;
+            block.parts().1.fill(9);
+            faults_of_this_thread().minor - before
+        };
+        let [ready, other] = [1, 2].map(faults_of);
+        assert!(ready < 4 && other > ready, "{ready} and {other}");
+        let mut all = 2 * BLOCK;
+        while arena.make_ready(9, &mut all) {}
+        assert_eq!(all, 3 * BLOCK, "there are no more");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct StateNote {
 
 /// The first bytes of the states and of the logits that have memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ready {
+pub struct ReadyBytes {
     states: usize,
     logits: usize,
 }
@@ -137,7 +137,7 @@ impl Kept {
 
     /// Asks the kernel for memory for a part of the first `places` for states. Returns false if all of
     /// them have it.
-    pub fn make_ready(&self, places: usize, ready: &mut Ready) -> bool {
+    pub fn make_ready(&self, places: usize, ready: &mut ReadyBytes) -> bool {
         self.states.make_ready(places, &mut ready.states)
             || self.logits.make_ready(places, &mut ready.logits)
     }

@@ -12,7 +12,7 @@ mod stack;
 
 pub use arena::{Arena, Block, BlockMut};
 pub use available::{available_bytes, gib, request_bytes};
-pub use kept::{Kept, KeptSizes, PageNote, Ready, StateNote};
+pub use kept::{Kept, KeptSizes, PageNote, ReadyBytes, StateNote};
 
 pub use stack::Stack;
 
