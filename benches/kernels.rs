@@ -7,22 +7,42 @@
 //! are measured here.
 //!
 //! ```text
-//! cargo bench --bench kernels -- [TYPE ...] [--rows N,N,...] [--rounds N]
+//! cargo bench --bench kernels -- [TYPE ...] [--rows N,N,...] [--rounds N] [--experts]
 //! ```
+//!
+//! With `--experts`, the matrices are those of Qwen3-30B-A3B's experts, and a row is a token that
+//! chooses 8 of 128.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use corelane::kernels::InstructionSet;
 use corelane::kernels::ahead::Ahead;
 use corelane::kernels::machine::{Rates, rates};
 use corelane::model::ggml::{Pool, quantise};
-use corelane::model::products::{COPIES_MAX, ProductGraph, Sizes};
+use corelane::model::products::{COPIES_MAX, Experts, ProductGraph, Sizes};
 
 /// The types, with ggml's numbers. The matrix is that of Qwen3-0.6B's feed-forward layer.
-const TYPES: [(&str, u32); 5] =
-    [("Q4_K", 12), ("Q6_K", 14), ("Q8_0", 8), ("Q5_K", 13), ("Q4_0", 2)];
+const TYPES: [(&str, u32); 13] = [
+    ("Q4_K", 12),
+    ("Q6_K", 14),
+    ("Q8_0", 8),
+    ("Q5_K", 13),
+    ("Q4_0", 2),
+    ("Q4_1", 3),
+    ("Q5_0", 6),
+    ("Q5_1", 7),
+    ("Q2_K", 10),
+    ("Q3_K", 11),
+    ("IQ4_NL", 20),
+    ("IQ4_XS", 23),
+    ("MXFP4", 39),
+];
 const ROWS: usize = 3072;
 const COLUMNS: usize = 1024;
+/// The rows and columns of an expert.
+const OF_EXPERT: [usize; 2] = [768, 2048];
+const EXPERTS: Experts = Experts { count: 128, chosen: 8, own_inputs: false };
 const INPUTS: [usize; 6] = [1, 4, 8, 16, 32, 512];
 /// More than the last-level cache of our machines (32 MiB).
 const WEIGHTS_BYTES: usize = 128 << 20;
@@ -51,15 +71,29 @@ fn main() {
         if set.kernel(ggml_type as i32).is_none() || !options.takes(name) {
             continue;
         }
-        let random = random_numbers(ROWS * COLUMNS);
-        let weights = quantise(ggml_type, COLUMNS, &random);
+        let experts = options.experts.then_some(EXPERTS);
+        let [rows, columns] = if options.experts { OF_EXPERT } else { [ROWS, COLUMNS] };
+        let random = random_numbers(rows * columns);
+        let weights = quantise(ggml_type, columns, &random);
+        let weights = weights.repeat(experts.map_or(1, |experts| experts.count));
         for &inputs in &options.inputs {
             let copies = (bytes / weights.len()).clamp(1, COPIES_MAX);
             let copies = if inputs > 64 { copies.min(8) } else { copies };
-            let sizes = Sizes { ggml_type, rows: ROWS, columns: COLUMNS, inputs, copies };
+            let sizes = Sizes { ggml_type, rows, columns, inputs, copies, experts };
+            let choices = choices(inputs);
+            let distinct = choices.iter().collect::<HashSet<_>>().len();
+            let (read, products) = match experts {
+                None => (weights.len(), inputs),
+                Some(experts) => {
+                    (weights.len() / experts.count * distinct, inputs * experts.chosen)
+                }
+            };
             let mut both = [true, false].map(|ours| {
                 let mut product = ProductGraph::new(sizes, &weights, ours, &pool);
-                product.set_input(&random[..inputs * COLUMNS]);
+                product.set_input(&random[..inputs * columns]);
+                if experts.is_some() {
+                    product.set_choices(&choices);
+                }
                 product.run();
                 product
             });
@@ -71,8 +105,8 @@ fn main() {
             }
             let ratios = times[1].iter().zip(&times[0]).map(|(theirs, ours)| theirs / ours);
             let ratios = sorted(ratios.collect());
-            let multiply_adds = (ROWS * COLUMNS * inputs) as f64;
-            let limit = (weights.len() as f64 / bandwidth).max(multiply_adds / rate);
+            let multiply_adds = (rows * columns * products) as f64;
+            let limit = (read as f64 / bandwidth).max(multiply_adds / rate);
             let [ours, theirs] = times.map(|times| median(&sorted(times)));
             println!(
                 "| {name} | {inputs} | {:.1} | {:.2} | {:.1} | {:.2} | {:.2} ({:.2}-{:.2}) |",
@@ -92,13 +126,19 @@ struct Options {
     types: Vec<String>,
     inputs: Vec<usize>,
     rounds: usize,
+    experts: bool,
     is_test: bool,
 }
 
 impl Options {
     fn read() -> Self {
-        let mut options =
-            Self { types: Vec::new(), inputs: INPUTS.to_vec(), rounds: 9, is_test: true };
+        let mut options = Self {
+            types: vec![],
+            inputs: INPUTS.to_vec(),
+            rounds: 9,
+            experts: false,
+            is_test: true,
+        };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             let mut numbers = || {
@@ -109,6 +149,7 @@ impl Options {
                 "--bench" => options.is_test = false, // cargo passes this word
                 "--test" => options.is_test = true,
                 "--rows" => options.inputs = numbers(),
+                "--experts" => options.experts = true,
                 "--rounds" => options.rounds = numbers()[0],
                 _ => options.types.push(word),
             }
@@ -122,6 +163,18 @@ impl Options {
     fn takes(&self, name: &str) -> bool {
         self.types.is_empty() || self.types.iter().any(|asked| asked.eq_ignore_ascii_case(name))
     }
+}
+
+/// Random experts of `tokens` tokens.
+fn choices(tokens: usize) -> Vec<i32> {
+    let random = random_numbers(tokens * EXPERTS.count);
+    let choose = |of_token: &[f32]| {
+        let mut experts: Vec<i32> = (0..EXPERTS.count as i32).collect();
+        experts.sort_by(|a, b| of_token[*a as usize].total_cmp(&of_token[*b as usize]));
+        experts.truncate(EXPERTS.chosen);
+        experts
+    };
+    random.chunks_exact(EXPERTS.count).flat_map(choose).collect()
 }
 
 fn random_numbers(count: usize) -> Vec<f32> {

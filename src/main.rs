@@ -25,7 +25,7 @@ use corelane::prepare::ServedModel;
 use corelane::server::Control;
 use corelane::server::listener::Address;
 use corelane::systemd;
-use corelane::types::{Calibration, KernelsInfo, TimedStep};
+use corelane::types::{Calibration, KernelsInfo, OtherMatrices, TimedStep};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
@@ -253,16 +253,26 @@ fn progress_bar(source: &Source) -> impl FnMut(f32) + 'static {
 /// Describes the kernels in use and the memory of their packed weights.
 fn kernels(info: &KernelsInfo) -> String {
     if info.matrices == 0 {
-        // AVX2 alone has no kernel for Q8_0, for example.
         let ours = (info.name != KernelsInfo::default().name).then_some(info.name);
         let attention = ours.map_or_else(String::new, |name| format!(", {name} for attention"));
         return format!("llama.cpp's{attention}");
     }
     let (mb, added) = (info.bytes as f64 / 1e6, info.bytes_added as f64 / 1e6);
+    let others: Vec<_> = info.others.iter().map(other_matrices).collect();
+    let others = if others.is_empty() {
+        String::new()
+    } else {
+        format!("\n           llama.cpp's for {}", others.join(", "))
+    };
     format!(
-        "{} for {} matrices: {mb:.1} MB, {added:.1} MB more than in the file",
+        "{} for {} matrices: {mb:.1} MB, {added:.1} MB more than in the file{others}",
         info.name, info.matrices
     )
+}
+
+fn other_matrices(of: &OtherMatrices) -> String {
+    let because = if of.has_kernel { "used otherwise" } else { "no kernel" };
+    format!("{} {} ({because})", of.count, of.type_name)
 }
 
 /// Describes the number of compute threads for each kind of step, and the times for which it was

@@ -11,11 +11,11 @@
 //! A block's scale is its largest absolute value / 127, as in ggml's Q8_K and Q8_0 (Q8_0 rounds it
 //! to 16 bits).
 //!
-//! The sums correct a product for the offset (or the minima) of the weights' codes. For formats
-//! with minima, they are 16-bit integers, one for each chunk. For other formats, they are 32-bit
-//! integers, one for each scale of a weight, already multiplied by `-F::OFFSET`.
+//! The sums correct a product for the offset (or the minima) of the weights' codes. There is one for
+//! each scale of a weight. For formats whose minima are integers, they are 16-bit integers. For other
+//! formats, they are 32-bit integers; without minima, already multiplied by `-F::OFFSET`.
 
-use super::format::{CHUNK, Format, LINE};
+use super::formats::{CHUNK, Format, LINE, Minima};
 use super::simd::Simd;
 
 /// The offsets of the parts of a row, in bytes.
@@ -41,7 +41,11 @@ impl RowLayout {
 
 /// Bytes of a chunk's sums.
 pub const fn chunk_sums_bytes<F: Format>() -> usize {
-    if F::HAS_MINIMA { size_of::<i16>() } else { F::CHUNK_SCALES * size_of::<i32>() }
+    let bytes = match F::MINIMA {
+        Minima::Integers => size_of::<i16>(),
+        Minima::None | Minima::Float => size_of::<i32>(),
+    };
+    F::CHUNK_SCALES * bytes
 }
 
 /// Blocks whose largest absolute value is below this are stored as zeros, because 127 divided by
@@ -76,7 +80,7 @@ pub unsafe fn quantise<S: Simd, F: Format>(
         let inverse = S::splat_f32(if largest > 0.0 { 127.0 / largest } else { 0.0 });
 
         let codes = to.cast::<i8>().add(block * F::COLUMNS);
-        let group = if F::HAS_MINIMA { CHUNK } else { CHUNK / F::CHUNK_SCALES };
+        let group = CHUNK / F::CHUNK_SCALES;
         let groups = F::COLUMNS / group;
         for index in 0..groups {
             let mut sum = S::zero();
@@ -86,11 +90,12 @@ pub unsafe fn quantise<S: Simd, F: Format>(
                 sum = S::add(sum, code);
             }
             let (sum, at) = (S::total(sum), block * groups + index);
-            if F::HAS_MINIMA {
+            let sums = to.add(layout.sums);
+            match F::MINIMA {
                 // The sum is within 32 x 127, unless an activation is NaN.
-                to.add(layout.sums).cast::<i16>().add(at).write(sum as i16);
-            } else {
-                to.add(layout.sums).cast::<i32>().add(at).write(sum.wrapping_mul(-F::OFFSET));
+                Minima::Integers => sums.cast::<i16>().add(at).write(sum as i16),
+                Minima::Float => sums.cast::<i32>().add(at).write(sum),
+                Minima::None => sums.cast::<i32>().add(at).write(sum.wrapping_mul(-F::OFFSET)),
             }
         }
     }

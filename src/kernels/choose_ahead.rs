@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::ahead::Ahead;
-use super::format::{LINE, STRIP_ROWS};
-use super::kernel::{InstructionSet, Kernel};
+use super::formats::{LINE, STRIP_ROWS};
+use super::kernel::{InstructionSet, Kernel, ROWS_MAX};
 use super::product::Work;
 
 /// The choices, in the order in which they are measured.
@@ -53,10 +53,9 @@ fn times(kernel: &Kernel) -> [Duration; ALL.len()] {
                 let work = Work {
                     strip: strip.as_ptr(),
                     columns: COLUMNS,
-                    activations: activations.as_ptr().cast(),
+                    activations: [activations.as_ptr().cast(); ROWS_MAX],
                     layout,
-                    out: out.as_mut_ptr(),
-                    out_stride: 0,
+                    out: [out.as_mut_ptr(); ROWS_MAX],
                     ahead,
                 };
                 // SAFETY: the caller's kernel is one for this processor; the pointers are those of

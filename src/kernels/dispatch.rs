@@ -3,13 +3,21 @@
 use super::attention::AttentionKernel;
 use super::attention::cached::{self, Bf16, Cached, F16, F32};
 use super::delta;
-use super::format::Format;
+use super::formats::Format;
+use super::formats::iq4_nl::Iq4Nl;
+use super::formats::iq4_xs::Iq4Xs;
+use super::formats::mxfp4::Mxfp4;
+use super::formats::q2_k::Q2K;
+use super::formats::q3_k::Q3K;
+use super::formats::q4_0::Q4_0;
+use super::formats::q4_1::Q4_1;
+use super::formats::q4_k::Q4K;
+use super::formats::q5_0::Q5_0;
+use super::formats::q5_1::Q5_1;
+use super::formats::q5_k::Q5K;
+use super::formats::q6_k::Q6K;
+use super::formats::q8_0::Q8_0;
 use super::kernel::{InstructionSet, Kernel};
-use super::q4_0::Q4_0;
-use super::q4_k::Q4K;
-use super::q5_k::Q5K;
-use super::q6_k::Q6K;
-use super::q8_0::Q8_0;
 #[cfg(target_arch = "x86_64")]
 use super::x86;
 
@@ -31,10 +39,18 @@ impl InstructionSet {
     pub fn kernel(self, ggml_type: i32) -> Option<Kernel> {
         match ggml_type {
             Q4_0::GGML_TYPE => self.kernel_of::<Q4_0>(),
+            Q4_1::GGML_TYPE => self.kernel_of::<Q4_1>(),
+            Q5_0::GGML_TYPE => self.kernel_of::<Q5_0>(),
+            Q5_1::GGML_TYPE => self.kernel_of::<Q5_1>(),
             Q8_0::GGML_TYPE => self.kernel_of::<Q8_0>(),
+            Q2K::GGML_TYPE => self.kernel_of::<Q2K>(),
+            Q3K::GGML_TYPE => self.kernel_of::<Q3K>(),
             Q4K::GGML_TYPE => self.kernel_of::<Q4K>(),
             Q5K::GGML_TYPE => self.kernel_of::<Q5K>(),
             Q6K::GGML_TYPE => self.kernel_of::<Q6K>(),
+            Iq4Nl::GGML_TYPE => self.kernel_of::<Iq4Nl>(),
+            Iq4Xs::GGML_TYPE => self.kernel_of::<Iq4Xs>(),
+            Mxfp4::GGML_TYPE => self.kernel_of::<Mxfp4>(),
             _ => None,
         }
     }
@@ -80,7 +96,7 @@ impl InstructionSet {
 
     fn kernel_of<F: Format>(self) -> Option<Kernel> {
         #[cfg(target_arch = "x86_64")]
-        return x86::kernel::<F>(self);
+        return Some(x86::kernel::<F>(self));
         #[cfg(not(target_arch = "x86_64"))]
         None
     }

@@ -15,11 +15,12 @@
 
 extern "C" {
 
-// A matrix of weights [rows, columns].
+// A matrix of weights [rows, columns], or one for each expert.
 struct corelane_matrix {
     int32_t type;
     int64_t rows;
     int64_t columns;
+    int64_t experts; // 1 without experts
     const void * packed;
 };
 
@@ -29,7 +30,10 @@ struct corelane_product {
     const void * input;   // rows of floats, counted in three dimensions
     int64_t input_rows[3];
     size_t input_strides[3]; // bytes
-    float * output;       // as many rows as input, without gaps
+    const int32_t * ids;     // with experts: those of each token, which is input's second dimension
+    int64_t chosen;          // experts of a token
+    size_t id_strides[2];    // bytes between two of a token's, and between tokens
+    float * output;          // a row for each of input, or for each choice, without gaps
     void * work;
     size_t work_bytes;
     int thread;
@@ -102,7 +106,7 @@ struct corelane_hooks {
     bool (*is_wanted)(const corelane_matrix *);
     size_t (*packed_bytes)(const corelane_matrix *);
     void (*pack)(const corelane_matrix *, const void * from, void * to);
-    size_t (*work_bytes)(const corelane_matrix *, int64_t input_rows);
+    size_t (*work_bytes)(const corelane_matrix *, int64_t input_rows, int64_t output_rows);
     void (*multiply)(const corelane_product *);
     void (*get_rows)(const corelane_rows *);
     // Returns the attention's step and the size of its work memory; null if ggml computes it.
@@ -127,7 +131,7 @@ bool is_packed(const ggml_tensor * tensor) {
 }
 
 corelane_matrix matrix(const ggml_tensor * tensor) {
-    return { tensor->type, tensor->ne[1], tensor->ne[0], tensor->data };
+    return { tensor->type, tensor->ne[1], tensor->ne[0], tensor->ne[2], tensor->data };
 }
 
 int64_t rows(const ggml_tensor * tensor) {
@@ -140,8 +144,20 @@ bool is_whole(const ggml_tensor * weights) {
 }
 
 bool is_product(const ggml_tensor * op) {
+    if (op->op == GGML_OP_MUL_MAT_ID) {
+        const ggml_tensor * ids = op->src[2];
+        if (ids->type != GGML_TYPE_I32 || ids->ne[2] != 1 || ids->ne[3] != 1 ||
+            (ids->buffer && !ggml_backend_buft_is_host(ids->buffer->buft))) {
+            return false;
+        }
+    }
     return op->src[1]->type == GGML_TYPE_F32 && op->src[1]->nb[0] == sizeof(float) &&
         op->type == GGML_TYPE_F32 && ggml_is_contiguous(op);
+}
+
+// Whether the first operand of `op` may be a matrix of weights.
+bool is_of_weights(const ggml_tensor * op) {
+    return op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID || op->op == GGML_OP_GET_ROWS;
 }
 
 bool is_lookup(const ggml_tensor * op) {
@@ -153,20 +169,24 @@ bool is_lookup(const ggml_tensor * op) {
 class traits : public ggml::cpu::tensor_traits {
     bool work_size(int, const ggml_tensor * op, size_t & size) override {
         const corelane_matrix weights = matrix(op->src[0]);
-        size = op->op == GGML_OP_MUL_MAT ? hooks.work_bytes(&weights, rows(op->src[1])) : 0;
+        size = op->op == GGML_OP_GET_ROWS ? 0 : hooks.work_bytes(&weights, rows(op->src[1]), rows(op));
         return true;
     }
 
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
         const ggml_tensor * input = op->src[1];
         GGML_ASSERT(is_whole(op->src[0]));
-        if (op->op == GGML_OP_MUL_MAT) {
+        if (op->op != GGML_OP_GET_ROWS) {
             GGML_ASSERT(is_product(op));
+            const ggml_tensor * ids = op->op == GGML_OP_MUL_MAT_ID ? op->src[2] : nullptr;
             const corelane_product product = {
                 matrix(op->src[0]),
                 input->data,
                 { input->ne[1], input->ne[2], input->ne[3] },
                 { input->nb[1], input->nb[2], input->nb[3] },
+                ids ? (const int32_t *) ids->data : nullptr,
+                ids ? ids->ne[0] : 0,
+                { ids ? ids->nb[0] : 0, ids ? ids->nb[1] : 0 },
                 (float *) op->data,
                 params->wdata, params->wsize,
                 params->ith, params->nth, params->threadpool,
@@ -414,12 +434,14 @@ class buffer_traits : public ggml::cpu::extra_buffer_type {
     // ggml calls this when it loads a model, for weights without memory, and when it builds a
     // graph, for weights with memory.
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
-        if (op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_GET_ROWS) {
+        if (!is_of_weights(op)) {
             return false;
         }
         const ggml_tensor * weights = op->src[0];
         const ggml_tensor * input = op->src[1];
-        if (!is_packed(weights) || !is_whole(weights) || weights->ne[2] != 1 || weights->ne[3] != 1) {
+        const bool has_experts = op->op == GGML_OP_MUL_MAT_ID;
+        if (!is_packed(weights) || !is_whole(weights) || (weights->ne[2] != 1 && !has_experts) ||
+            weights->ne[3] != 1) {
             return false;
         }
         const corelane_matrix m = matrix(weights);
@@ -429,7 +451,7 @@ class buffer_traits : public ggml::cpu::extra_buffer_type {
         if (input->buffer && !ggml_backend_buft_is_host(input->buffer->buft)) {
             return false;
         }
-        if (op->op == GGML_OP_MUL_MAT) {
+        if (op->op != GGML_OP_GET_ROWS) {
             return is_product(op);
         }
         // Only for a matrix that the model may also use as its output. A table of embeddings that
@@ -441,8 +463,7 @@ class buffer_traits : public ggml::cpu::extra_buffer_type {
         if (op->op == GGML_OP_FLASH_ATTN_EXT) {
             return &of_attention;
         }
-        const bool ours = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_GET_ROWS;
-        if (ours && is_packed(op->src[0])) {
+        if (is_of_weights(op) && is_packed(op->src[0])) {
             return &of_weights;
         }
         const bool is_delta = op->op == GGML_OP_GATED_DELTA_NET || op->op == GGML_OP_GET_ROWS ||

@@ -1,7 +1,7 @@
 //! One kernel for each weight type and instruction set.
 
 use super::activations::RowLayout;
-use super::format::STRIP_ROWS;
+use super::formats::STRIP_ROWS;
 use super::product::Work;
 
 /// An instruction set with kernels.
@@ -29,9 +29,9 @@ pub struct Kernel {
     pub block_bytes: usize,
     /// Bytes of a packed strip of `columns` columns.
     pub strip_bytes: fn(columns: usize) -> usize,
-    /// See [`pack`](super::format::pack).
+    /// See [`pack`](super::formats::pack).
     pub pack: fn(columns: usize, from: &[u8], to: &mut [u8]),
-    /// See [`unpack_row`](super::format::unpack_row).
+    /// See [`unpack_row`](super::formats::unpack_row).
     pub unpack_row: fn(packed: &[u8], row: usize, weights: &mut [f32]),
     /// The layout of a row of activations.
     pub layout: fn(columns: usize) -> RowLayout,

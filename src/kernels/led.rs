@@ -5,10 +5,10 @@
 //! graph, and puts each product on a [`Board`]. It does not wait for a helper without a core.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
-use std::ops::Range;
+use std::ptr;
 
-use super::format::{LINE, STRIP_ROWS};
-use super::matmul::{Product, Strips, work_bytes};
+use super::formats::{LINE, STRIP_ROWS};
+use super::matmul::{Pieces, Product, Strips, listed, work_bytes};
 use super::team::Team;
 use crate::compute::{BOARD_SLOTS, Board, Helped, PIECES_MAX, Pool, Task};
 
@@ -44,59 +44,53 @@ unsafe impl Sync for Led {}
 // SAFETY: it owns its memory.
 unsafe impl Send for Led {}
 
-/// A product in pieces.
-#[derive(Clone, Copy)]
-struct Pieces {
-    strips: Strips,
-    /// Strips of a piece.
-    piece: usize,
-}
-
 // SAFETY: the pointers are used as `Task` says.
 unsafe impl Send for Pieces {}
 // SAFETY: as above.
 unsafe impl Sync for Pieces {}
-
-impl Pieces {
-    /// The strips of a piece.
-    fn range(&self, piece: usize) -> Range<usize> {
-        piece * self.piece..((piece + 1) * self.piece).min(self.strips.count())
-    }
-}
 
 // SAFETY: `compute` writes the rows of the piece's strips.
 unsafe impl Task for Pieces {
     type Aside = Vec<f32>; // [inputs, rows of a piece]
 
     fn pieces(&self) -> usize {
-        self.strips.count().div_ceil(self.piece)
+        self.count()
     }
 
     unsafe fn compute(&self, piece: usize) {
         // SAFETY: the caller guarantees it.
-        unsafe { self.strips.multiply(self.range(piece)) };
+        unsafe {
+            let (strips, range) = self.get(piece);
+            strips.multiply(range);
+        }
     }
 
     unsafe fn compute_aside(&self, piece: usize, aside: &mut Vec<f32>) {
-        let (stride, range) = (self.piece * STRIP_ROWS, self.range(piece));
-        if aside.len() < stride * self.strips.inputs {
-            aside.resize(stride * self.strips.inputs, 0.0);
+        let stride = self.piece * STRIP_ROWS;
+        // SAFETY: the weights live as long as the model, and the activations and the table of groups
+        // as the slot. The output has room for the piece's strips.
+        unsafe {
+            let (strips, range) = self.get(piece);
+            if aside.len() < stride * strips.inputs {
+                aside.resize(stride * strips.inputs, 0.0);
+            }
+            let output = aside.as_mut_ptr().wrapping_sub(range.start * STRIP_ROWS);
+            let strips = Strips { output, output_stride: stride, to: ptr::null(), ..strips };
+            strips.multiply(range);
         }
-        let output = aside.as_mut_ptr().wrapping_sub(range.start * STRIP_ROWS);
-        let strips = Strips { output, output_stride: stride, ..self.strips };
-        // SAFETY: the weights live as long as the model, and the activations as the slot. The
-        // output has room for the piece's strips.
-        unsafe { strips.multiply(range) };
     }
 
     unsafe fn write(&self, piece: usize, aside: &Vec<f32>) {
-        let (stride, range) = (self.piece * STRIP_ROWS, self.range(piece));
+        // SAFETY: the task has not ended, so its table of groups is alive.
+        let (strips, range) = unsafe { self.get(piece) };
         let first = range.start * STRIP_ROWS;
-        let rows = (range.end * STRIP_ROWS).min(self.strips.rows) - first;
-        for (input, row) in aside.chunks_exact(stride).take(self.strips.inputs).enumerate() {
+        let rows = (range.end * STRIP_ROWS).min(strips.rows) - first;
+        let stride = self.piece * STRIP_ROWS;
+        for (input, row) in aside.chunks_exact(stride).take(strips.inputs).enumerate() {
             // SAFETY: the rows of the piece lie in the output.
             unsafe {
-                let to = self.strips.output.add(input * self.strips.output_stride + first);
+                let of_row = listed(strips.to, input) * strips.output_stride;
+                let to = strips.output.add(of_row + first);
                 to.copy_from_nonoverlapping(row.as_ptr(), rows);
             }
         }
@@ -131,23 +125,32 @@ impl Led {
     unsafe fn run<I: Fn(usize) -> *const f32>(&self, product: &Product<I>) {
         let Strips { kernel, columns, inputs, .. } = product.strips;
         let count = product.strips.count();
+        let matrices =
+            product.experts.map_or(1, |(choices, _)| choices.rows().min(choices.experts));
         let piece = (PIECE_BYTES / product.strips.bytes()).clamp(1, count);
-        let piece = piece.max(count.div_ceil(PIECES_MAX));
-        let is_small = product.strips.bytes() * count < SHARED_BYTES_MIN || piece == count;
+        let is_small = product.strips.bytes() * count * matrices < SHARED_BYTES_MIN
+            || piece == count * matrices;
         let slot = if is_small { None } else { self.board.free_slot() };
         // SAFETY: the caller guarantees it. No helper reads the slot before it is posted.
         unsafe {
             let Some(slot) = slot else { return product.run(&Team::alone()) };
-            let activations = &mut *self.activations[slot].get();
-            let lines = work_bytes(&kernel, columns, inputs).div_ceil(LINE);
-            if activations.len() < lines {
-                activations.resize(lines, Line { _bytes: [0; LINE] });
+            let memory = &mut *self.activations[slot].get();
+            let table = product.experts.map_or(0, |(choices, _)| choices.table_bytes());
+            let lines = (table + work_bytes(&kernel, columns, inputs)).div_ceil(LINE);
+            if memory.len() < lines {
+                memory.resize(lines, Line { _bytes: [0; LINE] });
             }
-            let work = activations.as_mut_ptr().cast();
-            let product =
-                Product { strips: Strips { work, ..product.strips }, input: &product.input };
+            let memory: *mut u8 = memory.as_mut_ptr().cast();
+            let product = Product {
+                strips: Strips { work: memory.add(table), ..product.strips },
+                experts: product.experts.map(|(choices, _)| (choices, memory)),
+                input: &product.input,
+            };
+            product.arrange();
             product.quantise(&Team::alone());
-            let task = Pieces { strips: product.strips, piece };
+            let groups = product.groups();
+            let piece = piece.max(count.div_ceil(PIECES_MAX / groups.count()));
+            let task = Pieces { strips: product.strips, groups, piece };
             self.board.post(slot, task);
             Pool::call_helpers_of_this_thread();
             self.board.finish(&task);

@@ -17,8 +17,8 @@
 //!
 //! [`delta`] replaces `GATED_DELTA_NET`, and the copies of all states before and behind it.
 //!
-//! - [`format`](mod@format) defines the layout of strips. A file for each type (`q4_k`, ...) draws
-//!   the layout of its codes.
+//! - [`formats`] defines the layout of strips. A file for each type (`q4_k`, ...) draws the layout of
+//!   its codes.
 //! - [`product`] is the inner loop, generic over the type and over [`simd`]. It prefetches weights
 //!   at the distance that [`choose_ahead`] found best at the start.
 //! - `x86` compiles it for each instruction set. Loading the first model decides which one runs
@@ -39,20 +39,15 @@ pub mod choose_ahead;
 pub mod compute;
 pub mod delta;
 mod dispatch;
-pub mod format;
+pub mod experts;
+pub mod formats;
 pub mod ggml;
-mod k_scales;
 pub mod kernel;
 pub mod led;
 #[cfg(target_arch = "x86_64")]
 pub mod machine;
 pub mod matmul;
 pub mod product;
-mod q4_0;
-mod q4_k;
-mod q5_k;
-mod q6_k;
-mod q8_0;
 pub mod simd;
 pub mod team;
 #[cfg(target_arch = "x86_64")]

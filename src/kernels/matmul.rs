@@ -1,9 +1,11 @@
 //! Computes a whole product with the threads of a team.
 
 use std::ops::Range;
+use std::ptr;
 
 use super::ahead::Ahead;
-use super::format::STRIP_ROWS;
+use super::experts::{Choices, Groups};
+use super::formats::STRIP_ROWS;
 use super::kernel::{Kernel, ROWS_MAX};
 use super::product::{Work, lines, prefetch_near};
 use super::team::Team;
@@ -19,7 +21,7 @@ const PIECES: usize = 4;
 /// multiplied with them: half of that cache.
 const ACTIVATIONS_BYTES: usize = 512 * 1024;
 
-/// A product of weights `[rows, columns]` with quantised activations `[inputs, columns]`.
+/// A product of weights `[rows, columns]` with `inputs` rows of quantised activations.
 #[derive(Clone, Copy)]
 pub struct Strips {
     /// The kernel of the weights' type.
@@ -32,18 +34,24 @@ pub struct Strips {
     pub columns: usize,
     /// Rows of activations.
     pub inputs: usize,
-    /// `[inputs, rows]`, with rows `output_stride` floats apart.
+    /// The number of each row of activations in `work`; null if they lie in their order.
+    pub from: *const u32,
+    /// The number of each row in `output`; null if they lie in their order.
+    pub to: *const u32,
+    /// Rows of `rows` floats, `output_stride` floats apart.
     pub output: *mut f32,
     /// Floats from one row of `output` to the next.
     pub output_stride: usize,
-    /// The quantised activations: [`work_bytes`].
+    /// The quantised activations.
     pub work: *mut u8,
 }
 
 /// A product of weights with activations that are not quantised yet.
 pub struct Product<I> {
-    /// See [`Strips`].
+    /// See [`Strips`]; with experts, its weights are those of the first one.
     pub strips: Strips,
+    /// With experts: which rows belong to each, and the memory for their table.
+    pub experts: Option<(Choices, *mut u8)>,
     /// Returns a pointer to a row of activations.
     pub input: I,
 }
@@ -64,20 +72,50 @@ impl<I: Fn(usize) -> *const f32> Product<I> {
         // and its own strips of the output. No thread reads activations before all of them are
         // written.
         unsafe {
-            let strips = &self.strips;
-            let (count, piece) = (strips.count(), strips.piece(team.threads));
-            let pieces = count.div_ceil(piece);
             let mut index = team.thread;
-            // Load weights while activations are quantised.
-            strips.prefetch(index * piece);
+            if self.experts.is_none() {
+                // Load weights while activations are quantised.
+                let piece = self.strips.piece(1, team.threads);
+                self.strips.prefetch(index * piece);
+            } else if team.thread == 0 {
+                self.arrange();
+            }
             self.quantise(team);
             team.begin_pieces();
-            while index < pieces {
-                strips.multiply(index * piece..((index + 1) * piece).min(count));
+            let groups = self.groups();
+            let piece = self.strips.piece(groups.count(), team.threads);
+            let pieces = Pieces { strips: self.strips, groups, piece };
+            while index < pieces.count() {
+                let (strips, range) = pieces.get(index);
+                strips.multiply(range);
                 index = team.next_piece(index);
-                strips.prefetch(index * piece);
+                if index < pieces.count() {
+                    let (strips, range) = pieces.get(index);
+                    strips.prefetch(range.start);
+                }
             }
         }
+    }
+
+    /// Writes the table of an expert's rows.
+    ///
+    /// # Safety
+    /// As for [`Product::run`], and one thread calls it.
+    pub unsafe fn arrange(&self) {
+        if let Some((choices, table)) = &self.experts {
+            // SAFETY: the caller guarantees it.
+            unsafe { choices.arrange(*table) };
+        }
+    }
+
+    /// The groups of rows.
+    ///
+    /// # Safety
+    /// As for [`Product::run`], after [`Product::arrange`].
+    pub unsafe fn groups(&self) -> Groups {
+        let Some((choices, table)) = &self.experts else { return Groups::ONE };
+        // SAFETY: the caller guarantees it.
+        unsafe { choices.groups(*table, self.strips.count() * self.strips.bytes()) }
     }
 
     /// Quantises this thread's share of the activations.
@@ -85,10 +123,10 @@ impl<I: Fn(usize) -> *const f32> Product<I> {
     /// # Safety
     /// As for [`Product::run`].
     pub unsafe fn quantise(&self, team: &Team) {
-        let Strips { kernel, columns, inputs, work, .. } = &self.strips;
+        let Strips { kernel, columns, work, .. } = &self.strips;
         let layout = (kernel.layout)(*columns);
         let blocks = columns / kernel.block_columns;
-        for index in team.share(inputs * blocks) {
+        for index in team.share(self.strips.inputs * blocks) {
             let (row, block) = (index / blocks, index % blocks);
             // SAFETY: the block lies in the row, the row in the work memory.
             unsafe {
@@ -116,10 +154,10 @@ impl Strips {
         lines(start, Ahead::Near.bytes()).for_each(prefetch_near);
     }
 
-    /// Number of strips in a piece of work, if `threads` threads share the product.
-    fn piece(&self, threads: usize) -> usize {
+    /// Number of strips in a piece of work, if `threads` threads share the products of all groups.
+    fn piece(&self, groups: usize, threads: usize) -> usize {
         let most = (PIECE_BYTES / self.bytes()).max(1);
-        self.count().div_ceil(threads * PIECES).min(most)
+        (groups * self.count()).div_ceil(threads * PIECES).clamp(1, most.min(self.count()))
     }
 
     /// Multiplies some strips with all activations.
@@ -135,23 +173,25 @@ impl Strips {
         for inputs in even_parts(0..self.inputs, inputs_max) {
             for strip in strips.clone() {
                 for rows in even_parts(inputs.clone(), rows_max) {
-                    let offset = rows.start * self.output_stride + strip * STRIP_ROWS;
-                    // SAFETY: the strip lies in the weights, the rows in the work memory.
+                    let mut activations = [ptr::null(); ROWS_MAX];
+                    let mut out = [ptr::null_mut(); ROWS_MAX];
+                    for (index, row) in rows.clone().enumerate() {
+                        // SAFETY: the lists have all rows; these lie in the work memory.
+                        unsafe {
+                            let (from, to) = (listed(self.from, row), listed(self.to, row));
+                            activations[index] = self.work.add(from * layout.stride).cast_const();
+                            // The output of some strips may begin in the middle of its memory.
+                            let offset = to * self.output_stride + strip * STRIP_ROWS;
+                            out[index] = self.output.wrapping_add(offset);
+                        }
+                    }
+                    // SAFETY: the strip lies in the weights.
                     unsafe {
-                        self.multiply_strip(
-                            &Work {
-                                strip: self.weights.add(strip * strip_bytes),
-                                columns: self.columns,
-                                activations: self.work.add(rows.start * layout.stride),
-                                layout,
-                                // The output of some strips may begin in the middle of its memory.
-                                out: self.output.wrapping_add(offset),
-                                out_stride: self.output_stride,
-                                ahead,
-                            },
-                            rows.len(),
-                            strip,
-                        );
+                        let strip_at = self.weights.add(strip * strip_bytes);
+                        let columns = self.columns;
+                        let work =
+                            Work { strip: strip_at, columns, activations, layout, out, ahead };
+                        self.multiply_strip(&work, rows.len(), strip);
                     }
                 }
             }
@@ -168,13 +208,52 @@ impl Strips {
             if rows == STRIP_ROWS {
                 return kernel(work);
             }
-            let mut out = [0.0; STRIP_ROWS * ROWS_MAX];
-            kernel(&Work { out: out.as_mut_ptr(), out_stride: STRIP_ROWS, ..*work });
-            for (input, out) in out.chunks_exact(STRIP_ROWS).take(inputs).enumerate() {
-                let to = work.out.add(input * work.out_stride);
+            let mut out = [[0.0; STRIP_ROWS]; ROWS_MAX];
+            kernel(&Work { out: out.each_mut().map(|row| row.as_mut_ptr()), ..*work });
+            for (out, to) in out.iter().zip(work.out).take(inputs) {
                 to.copy_from_nonoverlapping(out.as_ptr(), rows);
             }
         }
+    }
+}
+
+/// The number at a place of a list; without a list, that of the place.
+#[inline(always)]
+pub unsafe fn listed(list: *const u32, index: usize) -> usize {
+    // SAFETY: the caller guarantees that the list has it.
+    if list.is_null() { index } else { unsafe { list.add(index).read() as usize } }
+}
+
+/// A product in pieces of some strips of a group.
+#[derive(Clone, Copy)]
+pub struct Pieces {
+    /// See [`Product::strips`].
+    pub strips: Strips,
+    /// The groups of rows.
+    pub groups: Groups,
+    /// Strips of a piece.
+    pub piece: usize,
+}
+
+impl Pieces {
+    /// Number of pieces.
+    pub fn count(&self) -> usize {
+        self.groups.count() * self.of_group()
+    }
+
+    /// A piece: the product of its group, and its strips.
+    ///
+    /// # Safety
+    /// There is such a piece, and the table of groups is alive.
+    pub unsafe fn get(&self, piece: usize) -> (Strips, Range<usize>) {
+        let (group, at) = (piece / self.of_group(), piece % self.of_group() * self.piece);
+        // SAFETY: the caller guarantees it.
+        let strips = unsafe { self.groups.strips(&self.strips, group) };
+        (strips, at..(at + self.piece).min(strips.count()))
+    }
+
+    fn of_group(&self) -> usize {
+        self.strips.count().div_ceil(self.piece)
     }
 }
 

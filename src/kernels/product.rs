@@ -15,7 +15,8 @@
 
 use super::activations::{RowLayout, chunk_sums_bytes};
 use super::ahead::Ahead;
-use super::format::{CHUNK, Format, LINE, SCALES_MAX, STRIP_ROWS, VECTORS, heads_bytes};
+use super::formats::{CHUNK, Format, LINE, Minima, SCALES_MAX, STRIP_ROWS, VECTORS, heads_bytes};
+use super::kernel::ROWS_MAX;
 use super::simd::Simd;
 
 /// Arguments of one kernel call.
@@ -25,14 +26,12 @@ pub struct Work {
     pub strip: *const u8,
     /// Columns of the strip and of the activations.
     pub columns: usize,
-    /// The first row of activations.
-    pub activations: *const u8,
+    /// The rows of activations.
+    pub activations: [*const u8; ROWS_MAX],
     /// The layout of each row.
     pub layout: RowLayout,
-    /// Receives the 16 products of the first row.
-    pub out: *mut f32,
-    /// Floats from one row's products to the next row's.
-    pub out_stride: usize,
+    /// Receive the 16 products of each row.
+    pub out: [*mut f32; ROWS_MAX],
     /// The prefetch distance.
     pub ahead: Ahead,
 }
@@ -58,10 +57,11 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
     // within rows of `layout`; a prefetch may go beyond.
     unsafe {
         let Work { strip, columns, layout, ahead, .. } = *work;
-        let mut rows = [work.activations; ROWS];
-        for (r, row) in rows.iter_mut().enumerate() {
-            *row = work.activations.add(r * layout.stride);
-        }
+        let mut rows = [std::ptr::null(); ROWS];
+        rows.copy_from_slice(&work.activations[..ROWS]);
+        // With a set whose unsigned bytes end before the largest code, 128 is subtracted here.
+        let is_signed = F::CODE_MAX > S::CODE_MAX;
+        debug_assert!(!is_signed || F::OFFSET == 128);
         let codes = strip.add(heads_bytes::<F>(columns));
         let chunks = F::COLUMNS / CHUNK;
         let mut totals = [S::splat_f32(0.0); ROWS];
@@ -77,7 +77,7 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
                 let vectors = VECTORS / F::CHUNK_SCALES;
                 for group in 0..F::CHUNK_SCALES {
                     let mut sums = [S::zero(); ROWS];
-                    if F::OFFSET != 0 {
+                    if F::OFFSET != 0 && !is_signed {
                         let at = layout.sums + (index * F::CHUNK_SCALES + group) * size_of::<i32>();
                         for (sum, row) in sums.iter_mut().zip(rows) {
                             *sum = S::splat(row.add(at));
@@ -87,7 +87,11 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
                         let codes = F::code::<S>(at, first, v);
                         for (sum, row) in sums.iter_mut().zip(rows) {
                             let four = S::splat(row.add(index * CHUNK + 4 * v));
-                            *sum = S::dot8(*sum, codes, four);
+                            *sum = if is_signed {
+                                S::dot8_signed(*sum, S::xor(codes, S::splat_byte(0x80)), four)
+                            } else {
+                                S::dot8(*sum, codes, four)
+                            };
                         }
                     }
                     let scale = scales[chunk * F::CHUNK_SCALES + group];
@@ -96,17 +100,28 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
                     }
                 }
             }
-            if F::HAS_MINIMA {
-                let (pairs, scale) = F::minima::<S>(head, first);
-                let mut sums = [S::zero(); ROWS];
-                for (pair, minima) in pairs.into_iter().enumerate() {
-                    let at = layout.sums + (tile * chunks + 2 * pair) * chunk_sums_bytes::<F>();
-                    for (sum, row) in sums.iter_mut().zip(rows) {
-                        *sum = S::dot16(*sum, minima, S::splat(row.add(at)));
+            let of_tile = layout.sums + tile * chunks * chunk_sums_bytes::<F>();
+            match F::MINIMA {
+                Minima::None => (),
+                Minima::Integers => {
+                    let (pairs, scale) = F::minima::<S>(head, first);
+                    let mut sums = [S::zero(); ROWS];
+                    for (pair, minima) in pairs[..chunks * F::CHUNK_SCALES / 2].iter().enumerate() {
+                        let at = of_tile + 2 * pair * size_of::<i16>();
+                        for (sum, row) in sums.iter_mut().zip(rows) {
+                            *sum = S::dot16(*sum, *minima, S::splat(row.add(at)));
+                        }
+                    }
+                    for (tile_sum, sum) in tile_sums.iter_mut().zip(sums) {
+                        *tile_sum = S::neg_mul_add(S::float(sum), scale, *tile_sum);
                     }
                 }
-                for (tile_sum, sum) in tile_sums.iter_mut().zip(sums) {
-                    *tile_sum = S::neg_mul_add(S::float(sum), scale, *tile_sum);
+                Minima::Float => {
+                    let minimum = F::minimum::<S>(head, first);
+                    for (tile_sum, row) in tile_sums.iter_mut().zip(rows) {
+                        let sum = S::float(S::splat(row.add(of_tile)));
+                        *tile_sum = S::mul_add(sum, minimum, *tile_sum);
+                    }
                 }
             }
             for r in 0..ROWS {
@@ -115,7 +130,7 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
             }
         }
         for (r, total) in totals.into_iter().enumerate() {
-            S::store_f32(work.out.add(r * work.out_stride + first), total);
+            S::store_f32(work.out[r].add(first), total);
         }
     }
 }

@@ -6,10 +6,9 @@ use super::attention::block::{self, attend};
 use super::attention::cached::Cached;
 use super::attention::tile::Block;
 use super::delta::{self, Head};
-use super::format::{self, Format};
+use super::formats::{self, Format};
 use super::kernel::{InstructionSet, Kernel, ROWS_MAX};
 use super::product::{Work, multiply};
-use super::simd::Simd;
 use super::simd::avx2::{Avx2, AvxVnni};
 use super::simd::avx512::Avx512;
 
@@ -31,13 +30,12 @@ pub fn is_here(set: InstructionSet) -> bool {
     }
 }
 
-/// The kernel for a format, if the instruction set has one.
-pub fn kernel<F: Format>(set: InstructionSet) -> Option<Kernel> {
+/// The kernel for a format.
+pub fn kernel<F: Format>(set: InstructionSet) -> Kernel {
     match set {
-        InstructionSet::Avx512Vnni => Some(avx512::kernel::<F>()),
-        InstructionSet::AvxVnni => Some(avx_vnni::kernel::<F>()),
-        InstructionSet::Avx2 if F::CODE_MAX <= Avx2::CODE_MAX => Some(avx2::kernel::<F>()),
-        InstructionSet::Avx2 => None,
+        InstructionSet::Avx512Vnni => avx512::kernel::<F>(),
+        InstructionSet::AvxVnni => avx_vnni::kernel::<F>(),
+        InstructionSet::Avx2 => avx2::kernel::<F>(),
     }
 }
 
@@ -113,9 +111,9 @@ macro_rules! kernels {
                     name: F::NAME,
                     block_columns: F::COLUMNS,
                     block_bytes: F::BLOCK_BYTES,
-                    strip_bytes: format::strip_bytes::<F>,
-                    pack: format::pack::<F>,
-                    unpack_row: format::unpack_row::<F>,
+                    strip_bytes: formats::strip_bytes::<F>,
+                    pack: formats::pack::<F>,
+                    unpack_row: formats::unpack_row::<F>,
                     layout: RowLayout::of::<F>,
                     quantise: quantise_block::<F>,
                     multiply: const { &[$(multiply_rows::<F, $rows>),*] },

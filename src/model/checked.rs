@@ -43,10 +43,18 @@ pub(super) fn kernels(choice: KernelChoice) -> Option<InstructionSet> {
     works.then_some(set)
 }
 
-const CHECKED_TYPES: [u32; 5] = [
+const CHECKED_TYPES: [u32; 13] = [
     sys::GGML_TYPE_Q4_0,
+    sys::GGML_TYPE_Q4_1,
+    sys::GGML_TYPE_Q5_0,
+    sys::GGML_TYPE_Q5_1,
     sys::GGML_TYPE_Q8_0,
+    sys::GGML_TYPE_Q2_K,
+    sys::GGML_TYPE_Q3_K,
     sys::GGML_TYPE_Q4_K,
     sys::GGML_TYPE_Q5_K,
     sys::GGML_TYPE_Q6_K,
+    sys::GGML_TYPE_IQ4_NL,
+    sys::GGML_TYPE_IQ4_XS,
+    sys::GGML_TYPE_MXFP4,
 ];

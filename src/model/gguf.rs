@@ -17,6 +17,8 @@ pub struct Gguf(NonNull<sys::gguf_context>);
 pub struct TensorInfo {
     /// The tensor's name.
     pub name: String,
+    /// ggml's number of its type.
+    pub type_number: u32,
     /// Its type, as ggml names it: `q4_K`.
     pub type_name: String,
     /// The dimensions: numbers in a row, rows, and two more.
@@ -161,9 +163,9 @@ impl Gguf {
 
     /// Describes another tensor, whose data follows the previous one's. Names are unique and
     /// shorter than 64 bytes. Returns the offset of its data from the end of the header, in bytes.
-    pub fn add_tensor(&mut self, name: &str, kind: sys::ggml_type, dims: [u64; 2]) -> u64 {
+    pub fn add_tensor(&mut self, name: &str, kind: sys::ggml_type, dims: [u64; 3]) -> u64 {
         let name = c_string(name);
-        let [columns, rows] = dims.map(|dim| i64::try_from(dim).expect("bounded by the shape"));
+        let dims = dims.map(|dim| i64::try_from(dim).expect("bounded by the shape"));
         // SAFETY: the context has room for the one tensor made in it. The tensor has no data
         // (`no_alloc`), and its description is copied before it is freed.
         unsafe {
@@ -173,7 +175,7 @@ impl Gguf {
                 no_alloc: true,
             });
             assert!(!context.is_null(), "no memory for the description of a tensor");
-            let tensor = sys::ggml_new_tensor_2d(context, kind, columns, rows);
+            let tensor = sys::ggml_new_tensor_3d(context, kind, dims[0], dims[1], dims[2]);
             sys::ggml_set_name(tensor, name.as_ptr());
             sys::gguf_add_tensor(self.raw(), tensor);
             sys::ggml_free(context);
@@ -201,6 +203,7 @@ impl Gguf {
             let dims = *sys::gguf_get_tensor_ne(self.raw(), id).cast::<[i64; 4]>();
             TensorInfo {
                 name: text(sys::gguf_get_tensor_name(self.raw(), id)),
+                type_number: kind,
                 type_name: text(sys::ggml_type_name(kind)),
                 dims: dims.map(i64::cast_unsigned), // never negative
                 bytes: sys::gguf_get_tensor_size(self.raw(), id) as u64,
@@ -260,8 +263,8 @@ mod tests {
         made.set_text("general.name", "gone");
         made.adopt(&builtin, "tokenizer.");
         made.set_integers("a", &[1, -2]);
-        let first = made.add_tensor("x", sys::GGML_TYPE_F16, [3, 5]);
-        let second = made.add_tensor("y", sys::GGML_TYPE_F32, [4, 1]);
+        let first = made.add_tensor("x", sys::GGML_TYPE_F16, [3, 5, 1]);
+        let second = made.add_tensor("y", sys::GGML_TYPE_F32, [4, 1, 2]);
         assert_eq!((first, second), (0, 32), "aligned to 32 bytes");
 
         let read = Gguf::from_bytes(&made.header()).unwrap();
@@ -271,8 +274,8 @@ mod tests {
         assert_eq!(read.strings("tokenizer.ggml.merges"), builtin.strings("tokenizer.ggml.merges"));
         let tensors = read.tensors();
         assert_eq!((tensors[0].type_name.as_str(), tensors[0].bytes), ("f16", 30));
-        assert_eq!((tensors[1].name.as_str(), tensors[1].dims), ("y", [4, 1, 1, 1]));
-        assert_eq!(read.file_bytes_min(), made.header().len() as u64 + 32 + 16);
+        assert_eq!((tensors[1].name.as_str(), tensors[1].dims), ("y", [4, 1, 2, 1]));
+        assert_eq!(read.file_bytes_min(), made.header().len() as u64 + 32 + 32);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Loads a GGUF file, or explains in one sentence why it cannot be loaded.
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::Read;
@@ -18,9 +19,10 @@ use super::llama::raw;
 use super::shards::{self, others};
 use super::vocab::Vocab;
 use super::{builtin, checked, library};
-use crate::kernels::{InstructionSet, KernelChoice, ggml};
+use crate::kernels::ggml::{self, Packed};
+use crate::kernels::{InstructionSet, KernelChoice};
 use crate::memory::{available_bytes, gib};
-use crate::types::{KernelsInfo, ModelInfo, Pooling};
+use crate::types::{KernelsInfo, ModelInfo, OtherMatrices, Pooling};
 
 /// The source of the served model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,11 +120,33 @@ pub fn load(
     loaded.kernels = Some(set);
     loaded.info.kernels = KernelsInfo {
         name: set.name(),
-        matrices: packed.matrices,
+        matrices: packed.matrices.iter().sum(),
         bytes: packed.bytes as u64,
         bytes_added: (packed.bytes - packed.file_bytes) as u64,
+        others: other_matrices(source, set, &packed),
     };
     Ok(loaded)
+}
+
+/// The matrices of a model that are not packed, by type.
+fn other_matrices(source: &Source, set: InstructionSet, packed: &Packed) -> Vec<OtherMatrices> {
+    let files: Vec<Gguf> = match source {
+        Source::BuiltIn => Gguf::from_bytes(builtin::GGUF).into_iter().collect(),
+        Source::File(path) => {
+            let paths = std::iter::once(path.clone()).chain(others(path));
+            paths.filter_map(|path| Gguf::open(&path)).collect()
+        }
+    };
+    let mut counts = BTreeMap::<u32, (String, usize)>::new();
+    for tensor in files.iter().flat_map(Gguf::tensors).filter(|tensor| tensor.dims[1] > 1) {
+        counts.entry(tensor.type_number).or_insert((tensor.type_name, 0)).1 += 1;
+    }
+    let other = |(number, (type_name, count)): (u32, (String, usize))| {
+        let count = count - packed.matrices[number as usize].min(count);
+        let has_kernel = set.kernel(number.cast_signed()).is_some();
+        (count > 0).then(|| OtherMatrices { type_name, count, has_kernel })
+    };
+    counts.into_iter().filter_map(other).collect()
 }
 
 /// Reads the properties of a model without its weights. Takes milliseconds.

@@ -15,6 +15,7 @@ use crate::kernels::{InstructionSet, ggml};
 pub struct ProductGraph {
     graph: Graph,
     input: *mut sys::ggml_tensor,
+    choices: Option<*mut sys::ggml_tensor>,
 }
 
 /// The sizes of a product.
@@ -26,10 +27,23 @@ pub struct Sizes {
     pub rows: usize,
     /// Columns of the weights and of the activations.
     pub columns: usize,
-    /// Rows of activations.
+    /// Rows of activations; with experts, tokens.
     pub inputs: usize,
     /// Copies of the weights, at most [`COPIES_MAX`].
     pub copies: usize,
+    /// With experts, how many.
+    pub experts: Option<Experts>,
+}
+
+/// The experts of a product.
+#[derive(Clone, Copy, Debug)]
+pub struct Experts {
+    /// Their number. Each has the rows and columns of [`Sizes`].
+    pub count: usize,
+    /// How many each token chooses.
+    pub chosen: usize,
+    /// Whether each choice of a token has its own row of activations.
+    pub own_inputs: bool,
 }
 
 /// Most copies of the weights in one graph.
@@ -42,22 +56,35 @@ impl ProductGraph {
     /// # Panics
     /// If ggml has no memory or, with `ours`, there is no kernel for the type.
     pub fn new(sizes: Sizes, weights: &[u8], ours: bool, pool: &Rc<Pool>) -> Self {
-        let Sizes { ggml_type, rows, columns, inputs, copies } = sizes;
+        let Sizes { ggml_type, rows, columns, inputs, copies, experts } = sizes;
         assert!((1..=COPIES_MAX).contains(&copies), "{copies} copies, at most {COPIES_MAX}");
         let (rows, columns, inputs) = (rows as i64, columns as i64, inputs as i64); // sizes that fit in memory
         // SAFETY: the calls follow ggml's documentation: tensors in contexts without memory, then
         // buffers for them. Every result that may be null is checked. The tensors live as long as
         // their contexts, the buffers as long as `self`.
         unsafe {
-            let contexts = [new_context(copies), new_context(2 * copies)];
+            let contexts = [new_context(copies), new_context(2 * copies + 1)];
             let new_2d = sys::ggml_new_tensor_2d;
-            let input = new_2d(contexts[1], sys::GGML_TYPE_F32, columns, inputs);
+            let (input, choices) = match experts {
+                None => (new_2d(contexts[1], sys::GGML_TYPE_F32, columns, inputs), None),
+                Some(Experts { chosen, own_inputs, .. }) => {
+                    let chosen = chosen as i64; // some
+                    let own = if own_inputs { chosen } else { 1 };
+                    let float = sys::GGML_TYPE_F32;
+                    let input = sys::ggml_new_tensor_3d(contexts[1], float, columns, own, inputs);
+                    (input, Some(new_2d(contexts[1], sys::GGML_TYPE_I32, chosen, inputs)))
+                }
+            };
             let graph = sys::ggml_new_graph(contexts[1]);
             let mut matrices = Vec::with_capacity(copies);
             let mut output = ptr::null_mut();
             for _ in 0..copies {
-                let matrix = new_2d(contexts[0], ggml_type, columns, rows);
-                output = sys::ggml_mul_mat(contexts[1], matrix, input);
+                let count = experts.map_or(1, |experts| experts.count as i64);
+                let matrix = sys::ggml_new_tensor_3d(contexts[0], ggml_type, columns, rows, count);
+                output = match choices {
+                    None => sys::ggml_mul_mat(contexts[1], matrix, input),
+                    Some(choices) => sys::ggml_mul_mat_id(contexts[1], matrix, input, choices),
+                };
                 sys::ggml_build_forward_expand(graph, output);
                 matrices.push(matrix);
             }
@@ -71,7 +98,7 @@ impl ProductGraph {
             let buffers = vec![weights_buffer, rest];
             let graph = Graph::new(contexts.to_vec(), buffers, graph, output, pool);
             matrices.iter().for_each(|matrix| set(*matrix, weights));
-            Self { graph, input }
+            Self { graph, input, choices }
         }
     }
 
@@ -81,12 +108,23 @@ impl ProductGraph {
         unsafe { set(self.input, input) };
     }
 
+    /// Sets the experts of each token, token by token.
+    ///
+    /// # Panics
+    /// If the product has no experts.
+    pub fn set_choices(&mut self, choices: &[i32]) {
+        let tensor = self.choices.expect("a product with experts");
+        // SAFETY: the tensor belongs to the graph, and has memory.
+        unsafe { set(tensor, choices) };
+    }
+
     /// Computes the product.
     pub fn run(&mut self) {
         self.graph.run();
     }
 
-    /// The output of the last run: for each row of activations, one number per row of weights.
+    /// The output of the last run: for each row of activations, or choice of a token, one number per
+    /// row of weights.
     pub fn output(&self) -> Vec<f32> {
         self.graph.output()
     }
@@ -143,7 +181,7 @@ pub(super) fn is_right(set: InstructionSet, ggml_type: u32) -> bool {
     }
     // The weights have a strip and a part of one; the activations have more rows than one call of a
     // kernel takes.
-    let sizes = Sizes { ggml_type, rows: 24, columns: 512, inputs: 11, copies: 1 };
+    let sizes = Sizes { ggml_type, rows: 24, columns: 512, inputs: 11, copies: 1, experts: None };
     let wave = |i: usize, step: f32| (i as f32 * step).sin();
     let weights: Vec<f32> = (0..sizes.rows * sizes.columns).map(|i| wave(i, 0.37)).collect();
     let input: Vec<f32> = (0..sizes.inputs * sizes.columns).map(|i| wave(i, 0.11)).collect();

@@ -482,7 +482,7 @@ pub enum ItlTarget {
 }
 
 /// The kernels for products with a model's weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelsInfo {
     /// `llama`, or the instruction set of corelane's kernels.
     pub name: &'static str,
@@ -493,10 +493,24 @@ pub struct KernelsInfo {
     pub bytes: u64,
     /// Bytes by which the matrices are larger in memory than in the file.
     pub bytes_added: u64,
+    /// The matrices that are left to llama.cpp's kernels: how many of each type.
+    pub others: Vec<OtherMatrices>,
+}
+
+/// Matrices of one type that corelane's kernels do not multiply with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherMatrices {
+    /// The type's name in a GGUF file.
+    pub type_name: String,
+    /// Their number.
+    pub count: usize,
+    /// Whether there is a kernel for the type. The matrices are then not used for products, or in a
+    /// way that the kernel does not know.
+    pub has_kernel: bool,
 }
 
 impl Default for KernelsInfo {
     fn default() -> Self {
-        Self { name: "llama", matrices: 0, bytes: 0, bytes_added: 0 }
+        Self { name: "llama", matrices: 0, bytes: 0, bytes_added: 0, others: Vec::new() }
     }
 }

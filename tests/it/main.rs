@@ -18,6 +18,7 @@ mod disk;
 mod documents;
 mod draft;
 mod embeddings;
+mod experts;
 mod fairness;
 mod guesses;
 mod http;

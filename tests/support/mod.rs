@@ -377,7 +377,7 @@ fn ranking_model() -> Vec<u8> {
     gguf.set_number("qwen3.pooling_type", 4);
     let labels = [c"yes".to_owned(), c"no".to_owned()];
     gguf.set_strings("qwen3.classifier.output_labels", &labels);
-    let offset = gguf.add_tensor("cls.output.weight", 0, [width as u64, 2]) as usize; // 0 is F32
+    let offset = gguf.add_tensor("cls.output.weight", 0, [width as u64, 2, 1]) as usize; // 0 is F32
     let mut file = gguf.header();
     let head = file.len();
     file.extend_from_slice(data);

@@ -1,6 +1,6 @@
 //! The types of cached keys and values: one row of numbers for each cell and head.
 
-use super::super::format::half;
+use super::super::formats::half;
 use super::super::product::prefetch_line;
 use super::super::simd::Simd;
 

@@ -34,7 +34,7 @@ use cached::{
 use tile::{BLOCK_CELLS, Block, NO_MAXIMUM, SUM_LANES, Scratch, SoftmaxState};
 use visible::{CHUNKS_MAX, FEW_QUERIES, GROUP_QUERIES_MAX, Group, Mask, Partition, Piece, Shape};
 
-use super::format::LINE;
+use super::formats::LINE;
 use super::team::Team;
 
 /// The functions for one pair of cached types on one instruction set.

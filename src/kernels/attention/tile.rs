@@ -1,6 +1,6 @@
 //! The arguments of a kernel call: some queries, and a block of cells.
 
-use super::super::format::LINE;
+use super::super::formats::LINE;
 use super::super::product::prefetch_line;
 use super::cached::{Cached, row_bytes};
 

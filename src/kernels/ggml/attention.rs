@@ -12,7 +12,7 @@ use std::ptr;
 use super::super::attention::visible::{Mask, Partition, Shape};
 use super::super::attention::{Attention, AttentionKernel, Sizes, Tensor, slots_max, work_bytes};
 use super::super::delta::TokenRows;
-use super::super::format::LINE;
+use super::super::formats::LINE;
 use super::super::kernel::InstructionSet;
 use super::super::team::Team;
 

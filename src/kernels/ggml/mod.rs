@@ -14,7 +14,8 @@ use delta::GgmlDelta;
 
 use super::ahead::Ahead;
 use super::choose_ahead;
-use super::format::{LINE, STRIP_ROWS};
+use super::experts::{Choices, table_bytes};
+use super::formats::{LINE, STRIP_ROWS};
 use super::kernel::{InstructionSet, Kernel};
 use super::led;
 use super::matmul::{Product, Strips, work_bytes};
@@ -36,14 +37,23 @@ thread_local! {
 }
 
 /// The totals of packed weights of a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packed {
-    /// Number of matrices.
-    pub matrices: usize,
+    /// Number of matrices of each type, by ggml's number.
+    pub matrices: [usize; TYPES_MAX],
     /// Their size in the file.
     pub file_bytes: usize,
     /// Their size in memory.
     pub bytes: usize,
+}
+
+/// More than ggml's number of any type.
+pub const TYPES_MAX: usize = 64;
+
+impl Default for Packed {
+    fn default() -> Self {
+        Self { matrices: [0; TYPES_MAX], file_bytes: 0, bytes: 0 }
+    }
 }
 
 /// Makes ggml ask for our kernels. Nothing is packed until [`packing`] is called.
@@ -98,6 +108,7 @@ struct Matrix {
     ggml_type: i32,
     rows: i64,
     columns: i64,
+    experts: i64,
     packed: *const u8,
 }
 
@@ -108,6 +119,9 @@ struct GgmlProduct {
     input: *const u8,
     input_rows: [i64; 3],
     input_strides: [usize; 3],
+    ids: *const i32,
+    chosen: i64,
+    id_strides: [usize; 2],
     output: *mut f32,
     work: *mut u8,
     work_bytes: usize,
@@ -133,7 +147,7 @@ struct Hooks {
     is_wanted: unsafe extern "C" fn(*const Matrix) -> bool,
     packed_bytes: unsafe extern "C" fn(*const Matrix) -> usize,
     pack: unsafe extern "C" fn(*const Matrix, *const u8, *mut u8),
-    work_bytes: unsafe extern "C" fn(*const Matrix, i64) -> usize,
+    work_bytes: unsafe extern "C" fn(*const Matrix, i64, i64) -> usize,
     multiply: unsafe extern "C" fn(*const GgmlProduct),
     get_rows: unsafe extern "C" fn(*const GgmlRows),
     plan_attention: unsafe extern "C" fn(*const GgmlAttention, i32, *mut usize) -> *const c_void,
@@ -152,7 +166,8 @@ impl Matrix {
     fn kernel(&self) -> Option<Kernel> {
         let kernel = CHOSEN.get()?.kernel(self.ggml_type)?;
         let is_whole = self.columns().is_multiple_of(kernel.block_columns);
-        (is_whole && self.columns() > 0 && self.rows() > 0).then_some(kernel)
+        let is_empty = self.columns() == 0 || self.rows() == 0 || self.experts() == 0;
+        (is_whole && !is_empty).then_some(kernel)
     }
 
     /// The kernel that the matrix was packed for.
@@ -168,9 +183,14 @@ impl Matrix {
         self.columns as usize // never negative
     }
 
+    /// Number of matrices: 1, or that of a mixture's experts.
+    fn experts(&self) -> usize {
+        self.experts as usize // never negative
+    }
+
     /// Bytes in memory.
     fn packed_bytes(&self, kernel: &Kernel) -> usize {
-        kernel.packed_bytes(self.rows(), self.columns())
+        self.experts() * kernel.packed_bytes(self.rows(), self.columns())
     }
 }
 
@@ -191,19 +211,22 @@ unsafe extern "C" fn pack(matrix: *const Matrix, from: *const u8, to: *mut u8) {
     let matrix = unsafe { &*matrix };
     let kernel = matrix.its_kernel();
     let row_bytes = matrix.columns() / kernel.block_columns * kernel.block_bytes;
-    let file_bytes = matrix.rows() * row_bytes;
+    let file_bytes = matrix.experts() * matrix.rows() * row_bytes;
     let bytes = matrix.packed_bytes(&kernel);
     // SAFETY: ggml passes the whole matrix in its file's form, and memory of the size that
     // `packed_bytes` returned.
     let (from, to) =
         unsafe { (slice::from_raw_parts(from, file_bytes), slice::from_raw_parts_mut(to, bytes)) };
-    pack_together(&kernel, matrix.columns(), from, to);
-    if let Some(packed) = LOADING.get() {
-        LOADING.set(Some(Packed {
-            matrices: packed.matrices + 1,
-            file_bytes: packed.file_bytes + file_bytes,
-            bytes: packed.bytes + bytes,
-        }));
+    // Whole strips of all experts lie one behind the other, as in a single matrix.
+    let is_one = matrix.rows().is_multiple_of(STRIP_ROWS);
+    let matrices = if is_one { 1 } else { matrix.experts() };
+    let parts = from.chunks(file_bytes / matrices).zip(to.chunks_mut(bytes / matrices));
+    parts.for_each(|(from, to)| pack_together(&kernel, matrix.columns(), from, to));
+    if let Some(mut packed) = LOADING.get() {
+        packed.matrices[matrix.ggml_type as usize] += 1; // a type with a kernel
+        packed.file_bytes += file_bytes;
+        packed.bytes += bytes;
+        LOADING.set(Some(packed));
     }
 }
 
@@ -228,11 +251,12 @@ fn pack_together(kernel: &Kernel, columns: usize, from: &[u8], to: &mut [u8]) {
     });
 }
 
-unsafe extern "C" fn work(matrix: *const Matrix, input_rows: i64) -> usize {
+unsafe extern "C" fn work(matrix: *const Matrix, inputs: i64, outputs: i64) -> usize {
     // SAFETY: ggml.cpp passes a live matrix.
     let matrix = unsafe { &*matrix };
     // ggml's counts are signed and never negative.
-    work_bytes(&matrix.its_kernel(), matrix.columns(), input_rows as usize) + LINE // room to align
+    let activations = work_bytes(&matrix.its_kernel(), matrix.columns(), inputs as usize);
+    table_bytes(matrix.experts(), outputs as usize) + activations + LINE // room to align
 }
 
 unsafe extern "C" fn multiply(product: *const GgmlProduct) {
@@ -240,10 +264,20 @@ unsafe extern "C" fn multiply(product: *const GgmlProduct) {
     let p = unsafe { &*product };
     let kernel = p.weights.its_kernel();
     let [inputs, more, most] = p.input_rows.map(|rows| rows as usize); // never negative
+    let experts = (!p.ids.is_null()).then(|| Choices {
+        experts: p.weights.experts(),
+        tokens: more,
+        chosen: p.chosen as usize, // never negative
+        inputs,
+        ids: p.ids,
+        strides: p.id_strides,
+    });
     let offset = p.work.align_offset(LINE);
+    let table = experts.map_or(0, |choices| choices.table_bytes());
     let inputs_all = inputs * more * most;
-    let needed = offset + work_bytes(&kernel, p.weights.columns(), inputs_all);
+    let needed = offset + table + work_bytes(&kernel, p.weights.columns(), inputs_all);
     assert!(needed <= p.work_bytes, "{needed} bytes of work memory, {} are there", p.work_bytes);
+    let memory = p.work.wrapping_add(offset);
     let product = Product {
         strips: Strips {
             kernel,
@@ -251,10 +285,13 @@ unsafe extern "C" fn multiply(product: *const GgmlProduct) {
             rows: p.weights.rows(),
             columns: p.weights.columns(),
             inputs: inputs_all,
+            from: std::ptr::null(),
+            to: std::ptr::null(),
             output: p.output,
             output_stride: p.weights.rows(),
-            work: p.work.wrapping_add(offset),
+            work: memory.wrapping_add(table),
         },
+        experts: experts.map(|choices| (choices, memory)),
         input: |row: usize| {
             let at = [row % inputs, row / inputs % more, row / inputs / more];
             let bytes: usize = at.iter().zip(p.input_strides).map(|(at, stride)| at * stride).sum();

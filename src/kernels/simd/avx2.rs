@@ -25,6 +25,18 @@ macro_rules! common {
             fn load_i8(from: *const u8) -> __m256i {
                 _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))
             }
+            fn load_u8(from: *const u8) -> __m256i {
+                _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()))
+            }
+            fn load_u16(from: *const u8) -> __m256i {
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()))
+            }
+            fn look_up(table: &[u8; 16], indices: __m256i) -> __m256i {
+                _mm256_shuffle_epi8(
+                    _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())),
+                    indices,
+                )
+            }
             fn load_blocks(first: *const u8, _second: *const u8) -> __m256i {
                 _mm256_loadu_si256(first.cast())
             }
@@ -116,6 +128,9 @@ impl Simd for Avx2 {
     const CODE_MAX: u8 = 127;
     common!();
     intrinsics! {
+        fn dot8_signed(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+            Self::dot8(sum, _mm256_abs_epi8(a), _mm256_sign_epi8(b, a))
+        }
         // The sum of two products saturates at 16 bits, which CODE_MAX avoids.
         fn dot8(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
             _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)))

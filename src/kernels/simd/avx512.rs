@@ -18,6 +18,16 @@ impl Simd for Avx512 {
     intrinsics! {
         fn load(from: *const u8) -> __m512i { _mm512_loadu_si512(from.cast()) }
         fn load_i8(from: *const u8) -> __m512i { _mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())) }
+        fn load_u8(from: *const u8) -> __m512i { _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())) }
+        fn load_u16(from: *const u8) -> __m512i {
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()))
+        }
+        fn look_up(table: &[u8; 16], indices: __m512i) -> __m512i {
+            _mm512_shuffle_epi8(
+                _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())),
+                indices,
+            )
+        }
         fn load_blocks(first: *const u8, second: *const u8) -> __m512i {
             _mm512_inserti64x4::<1>(
                 _mm512_castsi256_si512(_mm256_loadu_si256(first.cast())),

@@ -48,6 +48,12 @@ pub trait Simd: Copy {
     unsafe fn load(from: *const u8) -> Self::Int;
     /// Reads a signed byte for each lane.
     unsafe fn load_i8(from: *const u8) -> Self::Int;
+    /// Reads an unsigned byte for each lane.
+    unsafe fn load_u8(from: *const u8) -> Self::Int;
+    /// Reads an unsigned 16-bit integer for each lane.
+    unsafe fn load_u16(from: *const u8) -> Self::Int;
+    /// Replaces each byte, 0 to 15, by the byte of that number in `table`.
+    unsafe fn look_up(table: &[u8; 16], indices: Self::Int) -> Self::Int;
     /// Reads 32 bytes for each 8 lanes: first from `first`, then from `second`.
     unsafe fn load_blocks(first: *const u8, second: *const u8) -> Self::Int;
     /// Four bytes, copied to every lane.
@@ -72,6 +78,11 @@ pub trait Simd: Copy {
     unsafe fn right_signed<const BITS: u32>(a: Self::Int) -> Self::Int;
     /// In each lane, `sum` plus the four products of unsigned bytes of `a` and signed bytes of `b`.
     unsafe fn dot8(sum: Self::Int, a: Self::Int, b: Self::Int) -> Self::Int;
+    /// The same for signed bytes of `a`. Only for sets whose [`CODE_MAX`](Simd::CODE_MAX) is below 255;
+    /// the others add 128 to the bytes.
+    unsafe fn dot8_signed(_sum: Self::Int, _a: Self::Int, _b: Self::Int) -> Self::Int {
+        unreachable!("unsigned bytes do")
+    }
     /// In each lane, `sum` plus the two products of 16-bit integers.
     unsafe fn dot16(sum: Self::Int, a: Self::Int, b: Self::Int) -> Self::Int;
     /// The sum of each lane.

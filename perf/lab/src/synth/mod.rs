@@ -11,6 +11,7 @@
 
 mod quant;
 mod shape;
+mod tensors;
 mod vocabulary;
 mod weights;
 mod write;
@@ -200,18 +201,27 @@ fn free_space(out: &Path) -> io::Result<u64> {
     Ok(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
+/// `LLAMA_EXPERT_GATING_FUNC_TYPE_SIGMOID`
+const SIGMOID: u32 = 2;
+
 /// The metadata of the model, without its tensors.
 fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf {
     let Request { shape, seed, .. } = request;
     let mut header = Gguf::empty();
     header.adopt(builtin, "tokenizer.");
     known.extend(shape.vocab, &mut header);
+    let has_experts = shape.experts[0] > 0;
     let architecture = match shape.architecture {
+        Architecture::Qwen3 if has_experts => "qwen3moe",
         Architecture::Qwen3 => "qwen3",
         Architecture::Llama => "llama",
+        Architecture::Lfm2 if has_experts => "lfm2moe",
         Architecture::Lfm2 => "lfm2",
+        Architecture::Qwen35 if has_experts => "qwen35moe",
         Architecture::Qwen35 => "qwen35",
         Architecture::Gemma3 => "gemma3",
+        Architecture::Gemma4 => "gemma4",
+        Architecture::GptOss => "gpt-oss",
     };
     header.set_text("general.architecture", architecture);
     header.set_text("general.name", &shape.title());
@@ -222,43 +232,81 @@ fn header(request: &Request, builtin: &Gguf, known: &vocabulary::Known) -> Gguf 
     header.set_number("general.file_type", quant::F16.ftype);
     header.set_number("general.quantization_version", 2);
     let key = |name: &str| format!("{architecture}.{name}");
+    let head_size = match shape.architecture {
+        Architecture::Gemma4 => tensors::GLOBAL_HEAD_SIZE,
+        _ => shape.head_size,
+    };
     for (name, value) in [
         ("block_count", shape.layers),
         ("context_length", shape.context),
         ("embedding_length", shape.width),
         ("feed_forward_length", shape.ffn),
         ("attention.head_count", shape.heads),
-        ("attention.key_length", shape.head_size),
-        ("attention.value_length", shape.head_size),
+        ("attention.key_length", head_size),
+        ("attention.value_length", head_size),
     ] {
         header.set_number(&key(name), value);
     }
-    if shape.architecture == Architecture::Lfm2 {
+    if matches!(shape.architecture, Architecture::Lfm2 | Architecture::Gemma4) {
         header.set_integers(&key("attention.head_count_kv"), &shape.kv_heads_of_blocks());
-        header.set_number(&key("shortconv.l_cache"), shape::CONVOLUTION.len() as u32);
-        header.set_number(&key("vocab_size"), shape.vocab);
     } else {
         header.set_number(&key("attention.head_count_kv"), shape.kv_heads);
     }
+    if shape.architecture == Architecture::Lfm2 {
+        header.set_number(&key("shortconv.l_cache"), tensors::CONVOLUTION.len() as u32);
+        header.set_number(&key("vocab_size"), shape.vocab);
+    }
     if shape.architecture == Architecture::Qwen35 {
-        let [heads, size] = shape.delta;
-        header.set_integers(&key("rope.dimension_sections"), &shape::ROTATED_PAIRS);
+        let [key_heads, heads, size] = shape.delta;
+        header.set_integers(&key("rope.dimension_sections"), &tensors::ROTATED_PAIRS);
         for (name, value) in [
-            ("rope.dimension_count", shape::ROTATED),
+            ("rope.dimension_count", tensors::ROTATED),
             ("full_attention_interval", shape.attention[0] + 1),
-            ("ssm.conv_kernel", shape::DELTA_CONVOLUTION.len() as u32),
+            ("ssm.conv_kernel", tensors::DELTA_CONVOLUTION.len() as u32),
             ("ssm.state_size", size),
-            ("ssm.group_count", heads),
+            ("ssm.group_count", key_heads),
             ("ssm.time_step_rank", heads),
             ("ssm.inner_size", heads * size),
         ] {
             header.set_number(&key(name), value);
         }
     }
-    if shape.architecture == Architecture::Gemma3 {
+    if has_experts {
+        let [experts, chosen, ffn] = shape.experts;
+        header.set_number(&key("expert_count"), experts);
+        header.set_number(&key("expert_used_count"), chosen);
+        header.set_number(&key("expert_feed_forward_length"), ffn);
+        match shape.architecture {
+            Architecture::Qwen35 => {
+                header.set_number(&key("expert_shared_feed_forward_length"), shape.ffn);
+            }
+            Architecture::Lfm2 => {
+                header.set_number(&key("leading_dense_block_count"), shape.dense);
+                header.set_number(&key("expert_gating_func"), SIGMOID);
+            }
+            _ => (),
+        }
+    }
+    if shape.window[0] > 0 {
         let [window, pattern] = shape.window;
         header.set_number(&key("attention.sliding_window"), window);
-        header.set_number(&key("attention.sliding_window_pattern"), pattern);
+        if shape.architecture == Architecture::Gemma4 {
+            let has_window = |layer| i32::from(shape.has_window(layer));
+            let pattern: Vec<i32> = (0..shape.layers).map(has_window).collect();
+            header.set_integers(&key("attention.sliding_window_pattern"), &pattern);
+            for (name, value) in [
+                ("attention.key_length_swa", shape.head_size),
+                ("attention.value_length_swa", shape.head_size),
+                ("rope.dimension_count", tensors::GLOBAL_HEAD_SIZE),
+                ("rope.dimension_count_swa", shape.head_size),
+                ("embedding_length_per_layer_input", 0),
+            ] {
+                header.set_number(&key(name), value);
+            }
+            header.set_float(&key("final_logit_softcapping"), 30.0);
+        } else {
+            header.set_number(&key("attention.sliding_window_pattern"), pattern);
+        }
     }
     header.set_float(&key("attention.layer_norm_rms_epsilon"), shape.rms_epsilon);
     header.set_float(&key("rope.freq_base"), shape.rope_base);

@@ -24,7 +24,7 @@ pub(super) enum Content {
 const SUMS: usize = 1024;
 
 /// The standard deviation of a sum of four uniform bytes.
-const SUM_DEVIATION: f32 = 147.8; // sqrt(4 * (256^2 - 1) / 12)
+pub(super) const SUM_DEVIATION: f32 = 147.8; // sqrt(4 * (256^2 - 1) / 12)
 
 /// The weights of one tensor.
 pub(super) struct Weights {

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use llama_cpp_sys_2 as sys;
 
 use super::quant::Quant;
-use super::shape::{Shape, Tensor};
+use super::shape::Shape;
+use super::tensors::Tensor;
 use super::weights::{Content, Weights};
 use corelane::model::gguf::Gguf;
 use corelane::model::library;

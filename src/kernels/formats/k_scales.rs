@@ -13,8 +13,8 @@
 //!   then 16 halves that multiply the scales, and 16 that multiply the minima
 //! ```
 
-use super::format::{SCALES_MAX, STRIP_ROWS, half};
-use super::simd::Simd;
+use super::super::simd::Simd;
+use super::{PAIRS_MAX, SCALES_MAX, STRIP_ROWS, half};
 
 /// Bytes of a head.
 pub const HEAD_BYTES: usize = 256;
@@ -61,7 +61,7 @@ fn scales_and_minima(bytes: &[u8]) -> ([u8; 8], [u8; 8]) {
     (std::array::from_fn(scales), std::array::from_fn(minima))
 }
 
-/// Implements [`Format::scales`](super::format::Format::scales).
+/// Implements [`Format::scales`](super::Format::scales).
 ///
 /// # Safety
 /// As for that function.
@@ -90,12 +90,12 @@ pub unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_
     }
 }
 
-/// Implements [`Format::minima`](super::format::Format::minima).
+/// Implements [`Format::minima`](super::Format::minima).
 ///
 /// # Safety
 /// As for that function.
 #[inline(always)]
-pub unsafe fn minima<S: Simd>(head: *const u8, row: usize) -> ([S::Int; 4], S::Float) {
+pub unsafe fn minima<S: Simd>(head: *const u8, row: usize) -> ([S::Int; PAIRS_MAX], S::Float) {
     // SAFETY: the head has 256 bytes, and the vectors of the rows from `row` on end within each
     // part.
     unsafe {
@@ -103,12 +103,11 @@ pub unsafe fn minima<S: Simd>(head: *const u8, row: usize) -> ([S::Int; 4], S::F
         let first = join::<S>(low, high);
         let second = join::<S>(S::right::<4>(low), S::right::<2>(high));
         let two = S::splat_lane(0x00FF_00FF);
-        let pairs = [
-            S::and(first, two),
-            S::and(S::right::<8>(first), two),
-            S::and(second, two),
-            S::and(S::right::<8>(second), two),
-        ];
+        let mut pairs = [S::zero(); PAIRS_MAX];
+        pairs[0] = S::and(first, two);
+        pairs[1] = S::and(S::right::<8>(first), two);
+        pairs[2] = S::and(second, two);
+        pairs[3] = S::and(S::right::<8>(second), two);
         (pairs, S::load_f16(head.add(224 + 2 * row)))
     }
 }

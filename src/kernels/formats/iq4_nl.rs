@@ -1,44 +1,45 @@
-//! Q4_0: 4-bit codes minus 8, and a scale for each 32 columns.
+//! IQ4_NL: codes of 4 bits that stand for 16 uneven numbers, and a scale for each 32 columns.
 //!
 //! ```text
 //! head of a tile, 32 bytes: 16 halves, a scale for each row
 //!
-//! chunk of 32 columns x 16 rows, 256 bytes: as in Q4_K. A byte of the file has the same two
-//! columns, so packing only moves a row's bytes.
+//! chunk of 32 columns x 16 rows, 256 bytes: nibbles, as in Q4_0
 //! ```
 
-use super::format::{Format, SCALES_MAX, STRIP_ROWS, VECTORS, half, set_word, word};
-use super::q4_k::{nibble, unpack_nibbles};
+use super::super::simd::Simd;
+use super::codes::{NIBBLES_BYTES, nibble, nibbles, pack_bytes};
 use super::q8_0::one_scale;
-use super::simd::Simd;
+use super::{Format, SCALES_MAX, STRIP_ROWS, half};
 
-/// The type Q4_0.
-pub struct Q4_0;
+/// The type IQ4_NL.
+pub struct Iq4Nl;
 
-impl Format for Q4_0 {
-    const GGML_TYPE: i32 = 2;
-    const NAME: &'static str = "Q4_0";
+/// The numbers plus 128, as in ggml's `kvalues_iq4nl`.
+pub const NUMBERS: [u8; 16] =
+    [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
+
+impl Format for Iq4Nl {
+    const GGML_TYPE: i32 = 20;
+    const NAME: &'static str = "IQ4_NL";
     const COLUMNS: usize = 32;
     const BLOCK_BYTES: usize = 18;
     const HEAD_BYTES: usize = 32;
-    const CHUNK_BYTES: usize = 256;
-    const CODE_MAX: u8 = 15;
+    const CHUNK_BYTES: usize = NIBBLES_BYTES;
+    const CODE_MAX: u8 = NUMBERS[15];
     const CHUNK_SCALES: usize = 1;
-    const OFFSET: i32 = 8;
+    const OFFSET: i32 = 128;
 
     fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
         for (row, block) in blocks.iter().enumerate() {
             head[2 * row..][..2].copy_from_slice(&block[..2]);
-            for v in 0..VECTORS / 2 {
-                set_word(codes, 64 * v + 4 * row, word(block, 2 + 4 * v));
-            }
+            pack_bytes(codes, row, &block[2..]);
         }
     }
 
     fn unpack(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32]) {
         let scale = half(head, 2 * row);
         for (column, weight) in weights.iter_mut().enumerate() {
-            *weight = scale * (f32::from(nibble(codes, row, column)) - 8.0);
+            *weight = scale * number(nibble(codes, row, column));
         }
     }
 
@@ -51,6 +52,11 @@ impl Format for Q4_0 {
     #[inline(always)]
     unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
         // SAFETY: the caller guarantees it.
-        unsafe { unpack_nibbles::<S>(chunk, row, v) }
+        unsafe { S::look_up(&NUMBERS, nibbles::<S>(chunk, row, v)) }
     }
+}
+
+/// The number that a code stands for.
+pub fn number(code: u8) -> f32 {
+    f32::from(NUMBERS[usize::from(code)]) - 128.0
 }

@@ -21,6 +21,22 @@
 //! A strip takes as many bytes as the 16 rows of the file, rounded up to 64. If the number of rows
 //! is not a multiple of 16, the last strip is filled up with zeros.
 
+pub mod codes;
+pub mod iq4_nl;
+pub mod iq4_xs;
+mod k_scales;
+pub mod mxfp4;
+pub mod q2_k;
+pub mod q3_k;
+pub mod q4_0;
+pub mod q4_1;
+pub mod q4_k;
+pub mod q5_0;
+pub mod q5_1;
+pub mod q5_k;
+pub mod q6_k;
+pub mod q8_0;
+
 use super::simd::Simd;
 
 /// Rows in a strip.
@@ -35,11 +51,25 @@ pub const VECTORS: usize = CHUNK / 4;
 /// Most scales of a row in a tile.
 pub const SCALES_MAX: usize = 16;
 
+/// Most pairs of minima of a row in a tile.
+pub const PAIRS_MAX: usize = SCALES_MAX / 2;
+
 /// Bytes of a cache line. Strips and rows of activations are aligned to it.
 pub const LINE: usize = 64;
 
+/// The minima of a type.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Minima {
+    /// It has none.
+    None,
+    /// An integer for each scale, all multiplied by one scale of the tile. They are subtracted.
+    Integers,
+    /// A float for each tile, which has one scale. It is added.
+    Float,
+}
+
 /// One type of quantised weights: the weight of a code is `scale * (code - OFFSET)`, or
-/// `scale * code - minimum` where the type has minima.
+/// `scale * code` less or plus a minimum where the type has minima.
 pub trait Format {
     /// ggml's number of the type.
     const GGML_TYPE: i32;
@@ -59,8 +89,8 @@ pub trait Format {
     const CHUNK_SCALES: usize;
     /// Subtracted from every code; 0 for types with minima.
     const OFFSET: i32;
-    /// Whether each chunk has a minimum.
-    const HAS_MINIMA: bool = Self::OFFSET == 0;
+    /// What minima it has.
+    const MINIMA: Minima = Minima::None;
 
     /// Packs the blocks of 16 rows (`blocks[r]` has [`Self::BLOCK_BYTES`]) into a tile.
     fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]);
@@ -75,13 +105,21 @@ pub trait Format {
     /// As [`Simd`] asks; `head` points to [`Self::HEAD_BYTES`], and `row` is 0, or 8 with 8 lanes.
     unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX];
 
-    /// The minima of these rows, as 16-bit integers: each lane of vector `pair` has those of
-    /// chunks `2 pair` and `2 pair + 1`. The second value is the scale of the minima.
+    /// The minima of these rows, as 16-bit integers: each lane of vector `pair` has those of the
+    /// scales `2 pair` and `2 pair + 1`. The second value is the scale of the minima.
     ///
     /// # Safety
     /// As for [`Self::scales`].
-    unsafe fn minima<S: Simd>(_head: *const u8, _row: usize) -> ([S::Int; 4], S::Float) {
-        unreachable!("{} has no minima", Self::NAME)
+    unsafe fn minima<S: Simd>(_head: *const u8, _row: usize) -> ([S::Int; PAIRS_MAX], S::Float) {
+        unreachable!("{} has no integers as minima", Self::NAME)
+    }
+
+    /// The minimum of these rows, where it is a float.
+    ///
+    /// # Safety
+    /// As for [`Self::scales`].
+    unsafe fn minimum<S: Simd>(_head: *const u8, _row: usize) -> S::Float {
+        unreachable!("{} has no floats as minima", Self::NAME)
     }
 
     /// The codes of these rows in vector `v` of a chunk, four columns.

@@ -6,22 +6,18 @@
 //!   vector i of four, byte j of a row:   scale 4i + j, signed
 //!   16 halves                            multiply the scales of each row
 //!
-//! chunk of 32 columns x 16 rows, 384 bytes
-//!
-//!   four vectors of 64 bytes    the low 4 bits, as in Q4_K
-//!   vector h of two             4 bytes a row; bits 2f and 2f + 1 of byte i:
-//!                               the high bits of column 4 (2f + h) + i
+//! chunk of 32 columns x 16 rows, 384 bytes: nibbles, then the high bits as pairs, as `codes` draws
+//! them
 //! ```
 
-use super::format::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, half, set_word, word};
-use super::q4_k::{nibble, pack_nibbles, unpack_nibbles};
-use super::simd::Simd;
+use super::super::simd::Simd;
+use super::codes::{
+    NIBBLES_BYTES, PAIRS_BYTES, nibble, nibbles, pack_nibbles, pack_pairs, pair, pairs,
+};
+use super::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, half, word};
 
 /// The type Q6_K.
 pub struct Q6K;
-
-/// Offset of a chunk's high bits.
-const HIGH: usize = 256;
 
 impl Format for Q6K {
     const GGML_TYPE: i32 = 14;
@@ -29,7 +25,7 @@ impl Format for Q6K {
     const COLUMNS: usize = 256;
     const BLOCK_BYTES: usize = 210;
     const HEAD_BYTES: usize = 288;
-    const CHUNK_BYTES: usize = 384;
+    const CHUNK_BYTES: usize = NIBBLES_BYTES + PAIRS_BYTES;
     const CODE_MAX: u8 = 63;
     const CHUNK_SCALES: usize = 2;
     const OFFSET: i32 = 32;
@@ -46,10 +42,7 @@ impl Format for Q6K {
                 let high =
                     |v: usize| word(block, 128 + 32 * part + 4 * v) >> (2 * index) & 0x0303_0303;
                 pack_nibbles(chunk, row, low);
-                for h in 0..2 {
-                    let bits = |f: usize| high(2 * f + h) << (2 * f);
-                    set_word(chunk, HIGH + 64 * h + 4 * row, bits(0) | bits(1) | bits(2) | bits(3));
-                }
+                pack_pairs(&mut chunk[NIBBLES_BYTES..], row, high);
             }
             for i in 0..4 {
                 head[64 * i + 4 * row..][..4].copy_from_slice(&block[192 + 4 * i..][..4]);
@@ -63,8 +56,7 @@ impl Format for Q6K {
         let chunks = codes.chunks_exact(Self::CHUNK_BYTES).zip(weights.chunks_exact_mut(CHUNK));
         for (index, (chunk, weights)) in chunks.enumerate() {
             for (column, weight) in weights.iter_mut().enumerate() {
-                let v = column / 4;
-                let high = chunk[HIGH + 64 * (v % 2) + 4 * row + column % 4] >> (v / 2 * 2) & 3;
+                let high = pair(&chunk[NIBBLES_BYTES..], row, column);
                 let code = nibble(chunk, row, column) | high << 4;
                 let index = 2 * index + column / 16;
                 let of_16 = head[64 * (index / 4) + 4 * row + index % 4].cast_signed();
@@ -97,17 +89,10 @@ impl Format for Q6K {
 
     #[inline(always)]
     unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-        // SAFETY: the caller guarantees it; two vectors of high bits follow the low ones.
+        // SAFETY: the caller guarantees it; the high bits follow the nibbles.
         unsafe {
-            let low = unpack_nibbles::<S>(chunk, row, v);
-            let high = S::load(chunk.add(HIGH + 64 * (v % 2) + 4 * row));
-            let bits = match v / 2 {
-                0 => S::left::<4>(high),
-                1 => S::left::<2>(high),
-                2 => high,
-                _ => S::right::<2>(high),
-            };
-            S::or(low, S::and(bits, S::splat_byte(0x30)))
+            let high = pairs::<S, true>(chunk.add(NIBBLES_BYTES), row, v);
+            S::or(nibbles::<S>(chunk, row, v), high)
         }
     }
 }

@@ -1,22 +1,20 @@
 //! Q5_K: Q4_K with a fifth bit.
 //!
 //! ```text
-//! chunk of 32 columns x 16 rows, 320 bytes
+//! head of a tile, 256 bytes: as `k_scales` draws it
 //!
-//!   four vectors of 64 bytes    the low 4 bits, as in Q4_K
-//!   one vector                  4 bytes a row; bit v of byte i: column 4v + i
+//! chunk of 32 columns x 16 rows, 320 bytes: nibbles, then the fifth bits, as `codes` draws them
 //! ```
 
-use super::format::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, VECTORS, set_word, word};
-use super::k_scales;
-use super::q4_k::{nibble, nibbles, pack_nibbles, unpack_nibbles};
-use super::simd::Simd;
+use super::super::simd::Simd;
+use super::codes::{
+    BITS_BYTES, NIBBLES_BYTES, bit, bits, nibble, nibbles, pack_bits, pack_nibbles,
+};
+use super::q4_k::four_codes;
+use super::{CHUNK, Format, Minima, PAIRS_MAX, SCALES_MAX, STRIP_ROWS, k_scales, word};
 
 /// The type Q5_K.
 pub struct Q5K;
-
-/// Offset of a chunk's fifth bits.
-const FIFTH: usize = 256;
 
 impl Format for Q5K {
     const GGML_TYPE: i32 = 13;
@@ -24,19 +22,20 @@ impl Format for Q5K {
     const COLUMNS: usize = 256;
     const BLOCK_BYTES: usize = 176;
     const HEAD_BYTES: usize = k_scales::HEAD_BYTES;
-    const CHUNK_BYTES: usize = 320;
+    const CHUNK_BYTES: usize = NIBBLES_BYTES + BITS_BYTES;
     const CODE_MAX: u8 = 31;
     const CHUNK_SCALES: usize = 1;
     const OFFSET: i32 = 0;
+    const MINIMA: Minima = Minima::Integers;
 
     fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
         k_scales::pack(blocks, head);
         for (row, block) in blocks.iter().enumerate() {
             for (index, chunk) in codes.chunks_exact_mut(Self::CHUNK_BYTES).enumerate() {
-                pack_nibbles(chunk, row, |v| nibbles(&block[48..], index, v));
+                pack_nibbles(chunk, row, |v| four_codes(&block[48..], index, v));
                 // In the file, byte l has the bits of column l of all eight chunks.
-                let bit = |v| (word(block, 16 + 4 * v) >> index & 0x0101_0101) << v;
-                set_word(chunk, FIFTH + 4 * row, (0..VECTORS).map(bit).fold(0, |a, b| a | b));
+                let fifth = |v: usize| word(block, 16 + 4 * v) >> index & 0x0101_0101;
+                pack_bits(&mut chunk[NIBBLES_BYTES..], row, fifth);
             }
         }
     }
@@ -46,7 +45,7 @@ impl Format for Q5K {
         let chunks = codes.chunks_exact(Self::CHUNK_BYTES).zip(weights.chunks_exact_mut(CHUNK));
         for ((chunk, weights), (scale, minimum)) in chunks.zip(scales) {
             for (column, weight) in weights.iter_mut().enumerate() {
-                let fifth = chunk[FIFTH + 4 * row + column % 4] >> (column / 4) & 1;
+                let fifth = bit(&chunk[NIBBLES_BYTES..], row, column);
                 *weight = scale * f32::from(nibble(chunk, row, column) | fifth << 4) - minimum;
             }
         }
@@ -59,28 +58,17 @@ impl Format for Q5K {
     }
 
     #[inline(always)]
-    unsafe fn minima<S: Simd>(head: *const u8, row: usize) -> ([S::Int; 4], S::Float) {
+    unsafe fn minima<S: Simd>(head: *const u8, row: usize) -> ([S::Int; PAIRS_MAX], S::Float) {
         // SAFETY: the caller guarantees it.
         unsafe { k_scales::minima::<S>(head, row) }
     }
 
     #[inline(always)]
     unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-        // SAFETY: the caller guarantees it; the fifth bits follow the low ones.
+        // SAFETY: the caller guarantees it; the fifth bits follow the nibbles.
         unsafe {
-            let low = unpack_nibbles::<S>(chunk, row, v);
-            let bits = S::load(chunk.add(FIFTH + 4 * row));
-            let bit = match v {
-                0 => S::left::<4>(bits),
-                1 => S::left::<3>(bits),
-                2 => S::left::<2>(bits),
-                3 => S::left::<1>(bits),
-                4 => bits,
-                5 => S::right::<1>(bits),
-                6 => S::right::<2>(bits),
-                _ => S::right::<3>(bits),
-            };
-            S::or(low, S::and(bit, S::splat_byte(0x10)))
+            let fifth = bits::<S, 4>(chunk.add(NIBBLES_BYTES), row, v);
+            S::or(nibbles::<S>(chunk, row, v), fifth)
         }
     }
 }

@@ -11,8 +11,8 @@
 //! The file has signed codes, but the dot-product instructions take unsigned weights. So packing
 //! adds 128 to each code, and [`Format::OFFSET`] subtracts it from the product.
 
-use super::format::{Format, SCALES_MAX, STRIP_ROWS, VECTORS, half, set_word, word};
-use super::simd::Simd;
+use super::super::simd::Simd;
+use super::{Format, SCALES_MAX, STRIP_ROWS, VECTORS, half, set_word, word};
 
 /// The type Q8_0.
 pub struct Q8_0;
