@@ -108,10 +108,12 @@ unsafe fn dots<S: Simd>(loops: usize) {
     // SAFETY: the caller has the instruction set.
     unsafe {
         let mut sums = [S::zero(); DOTS];
-        let (a, b) = (S::splat_byte(black_box(1)), S::splat_byte(black_box(1)));
+        let a = S::splat_byte(black_box(1));
         for _ in 0..loops {
-            for sum in &mut sums {
-                *sum = S::dot8(*sum, a, b);
+            // Each adds products with another sum, so that none can be computed before the loop.
+            let before = sums;
+            for (at, sum) in sums.iter_mut().enumerate() {
+                *sum = S::dot8(before[at], a, before[(at + 1) % DOTS]);
             }
             // Keeps the compiler from replacing the loop by a product.
             std::hint::black_box(loops);

@@ -62,6 +62,9 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
         // With a set whose unsigned bytes end before the largest code, 128 is subtracted here.
         let is_signed = F::CODE_MAX > S::CODE_MAX;
         debug_assert!(!is_signed || F::OFFSET == 128);
+        let adds_pairs = S::ADDS_PAIRS && !is_signed;
+        let most = if adds_pairs { pair_sums_max::<F>() } else { 1 };
+        let ones = S::splat_lane(0x0001_0001);
         let codes = strip.add(heads_bytes::<F>(columns));
         let chunks = F::COLUMNS / CHUNK;
         let mut totals = [S::splat_f32(0.0); ROWS];
@@ -83,15 +86,26 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
                             *sum = S::splat(row.add(at));
                         }
                     }
-                    for v in group * vectors..(group + 1) * vectors {
-                        let codes = F::code::<S>(at, first, v);
-                        for (sum, row) in sums.iter_mut().zip(rows) {
-                            let four = S::splat(row.add(index * CHUNK + 4 * v));
-                            *sum = if is_signed {
-                                S::dot8_signed(*sum, S::xor(codes, S::splat_byte(0x80)), four)
-                            } else {
-                                S::dot8(*sum, codes, four)
-                            };
+                    for span in (group * vectors..(group + 1) * vectors).step_by(most) {
+                        let mut pairs = [S::zero(); ROWS];
+                        for v in span..span + most {
+                            let codes = F::code::<S>(at, first, v);
+                            for r in 0..ROWS {
+                                let four = S::splat(rows[r].add(index * CHUNK + 4 * v));
+                                if adds_pairs {
+                                    pairs[r] = S::add_pairs(pairs[r], codes, four);
+                                } else if is_signed {
+                                    let codes = S::xor(codes, S::splat_byte(0x80));
+                                    sums[r] = S::dot8_signed(sums[r], codes, four);
+                                } else {
+                                    sums[r] = S::dot8(sums[r], codes, four);
+                                }
+                            }
+                        }
+                        if adds_pairs {
+                            for (sum, pairs) in sums.iter_mut().zip(pairs) {
+                                *sum = S::dot16(*sum, pairs, ones);
+                            }
                         }
                     }
                     let scale = scales[chunk * F::CHUNK_SCALES + group];
@@ -133,6 +147,16 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
             S::store_f32(work.out[r].add(first), total);
         }
     }
+}
+
+/// The most vectors of codes of a group whose sums of pairs fit in 16 bits: 1, 2, 4 or 8.
+const fn pair_sums_max<F: Format>() -> usize {
+    let largest = F::CODE_MAX as usize * 2 * 127;
+    let mut most = VECTORS / F::CHUNK_SCALES;
+    while most > 1 && most * largest > i16::MAX as usize {
+        most /= 2;
+    }
+    most
 }
 
 /// Prefetches as many bytes as `bytes`, at the distance `ahead` behind `from`. They need not be

@@ -126,8 +126,12 @@ macro_rules! common {
 
 impl Simd for Avx2 {
     const CODE_MAX: u8 = 127;
+    const ADDS_PAIRS: bool = true;
     common!();
     intrinsics! {
+        fn add_pairs(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+            _mm256_add_epi16(sum, _mm256_maddubs_epi16(a, b))
+        }
         fn dot8_signed(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
             Self::dot8(sum, _mm256_abs_epi8(a), _mm256_sign_epi8(b, a))
         }
@@ -143,6 +147,7 @@ impl Simd for Avx2 {
 
 impl Simd for AvxVnni {
     const CODE_MAX: u8 = 255;
+    const ADDS_PAIRS: bool = false;
     common!();
     intrinsics! {
         fn dot8(sum: __m256i, a: __m256i, b: __m256i) -> __m256i { _mm256_dpbusd_avx_epi32(sum, a, b) }

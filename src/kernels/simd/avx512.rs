@@ -12,6 +12,7 @@ pub struct Avx512;
 impl Simd for Avx512 {
     const LANES: usize = 16;
     const CODE_MAX: u8 = 255;
+    const ADDS_PAIRS: bool = false;
     type Int = __m512i;
     type Float = __m512;
 

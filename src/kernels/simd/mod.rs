@@ -38,6 +38,9 @@ pub trait Simd: Copy {
     const LANES: usize;
     /// The largest byte of `a` that [`dot8`](Simd::dot8) accepts.
     const CODE_MAX: u8;
+    /// Whether [`dot8`](Simd::dot8) is several instructions, so that sums of pairs should be added
+    /// up in 16 bits first ([`add_pairs`](Simd::add_pairs)).
+    const ADDS_PAIRS: bool;
 
     /// A vector of integers.
     type Int: Copy;
@@ -78,8 +81,13 @@ pub trait Simd: Copy {
     unsafe fn right_signed<const BITS: u32>(a: Self::Int) -> Self::Int;
     /// In each lane, `sum` plus the four products of unsigned bytes of `a` and signed bytes of `b`.
     unsafe fn dot8(sum: Self::Int, a: Self::Int, b: Self::Int) -> Self::Int;
-    /// The same for signed bytes of `a`. Only for sets whose [`CODE_MAX`](Simd::CODE_MAX) is below 255;
-    /// the others add 128 to the bytes.
+    /// In each half of a lane, `sum` plus two products of unsigned bytes of `a` and signed bytes of `b`,
+    /// in 16 bits. Only where [`ADDS_PAIRS`](Simd::ADDS_PAIRS).
+    unsafe fn add_pairs(_sum: Self::Int, _a: Self::Int, _b: Self::Int) -> Self::Int {
+        unreachable!("dot8 is one instruction")
+    }
+    /// As [`dot8`](Simd::dot8), for signed bytes of `a`. Only for sets whose
+    /// [`CODE_MAX`](Simd::CODE_MAX) is below 255; the others add 128 to the bytes.
     unsafe fn dot8_signed(_sum: Self::Int, _a: Self::Int, _b: Self::Int) -> Self::Int {
         unreachable!("unsigned bytes do")
     }
