@@ -9,6 +9,7 @@ use super::delta::{self, Head};
 use super::formats::{self, Format};
 use super::kernel::{InstructionSet, Kernel, ROWS_MAX};
 use super::product::{Work, multiply};
+use super::simd::Simd;
 use super::simd::avx2::{Avx2, AvxVnni};
 use super::simd::avx512::Avx512;
 
@@ -59,6 +60,12 @@ pub fn delta(set: InstructionSet, numbers: usize) -> Option<delta::Run> {
         (InstructionSet::Avx2, 128) => Some(avx2::run_delta::<16>),
         _ => None,
     }
+}
+
+/// The rows of activations that a kernel takes at once. With 16 registers, sums of more than four rows
+/// do not stay in them if a chunk has several scales: Q6_K took twice as long with six.
+const fn rows_max<S: Simd, F: Format>(all: usize) -> usize {
+    if S::LANES == 8 && F::CHUNK_SCALES > 1 && all > 4 { 4 } else { all }
 }
 
 /// A module with the kernels of one instruction set.
@@ -116,7 +123,10 @@ macro_rules! kernels {
                     unpack_row: formats::unpack_row::<F>,
                     layout: RowLayout::of::<F>,
                     quantise: quantise_block::<F>,
-                    multiply: const { &[$(multiply_rows::<F, $rows>),*] },
+                    multiply: const {
+                        let all: &[unsafe fn(&Work)] = &[$(multiply_rows::<F, $rows>),*];
+                        all.split_at(rows_max::<$simd, F>(all.len())).0
+                    },
                 }
             }
         }
@@ -125,4 +135,4 @@ macro_rules! kernels {
 
 kernels!(avx512, Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", 1 2 3 4 5 6 7 8);
 kernels!(avx_vnni, AvxVnni, "avx2,fma,f16c,avxvnni", 1 2 3 4);
-kernels!(avx2, Avx2, "avx2,fma,f16c", 1 2 3 4);
+kernels!(avx2, Avx2, "avx2,fma,f16c", 1 2 3 4 5 6);
