@@ -9,6 +9,7 @@
 //! MUL_MAT in a step    ggml.cpp -> ggml::multiply  -> matmul: threads, pieces, rows
 //!                                                     -> activations: floats -> bytes
 //!                                                     -> product: one strip, a few rows
+//! MUL_MAT_ID           the same, and         -> experts: which rows belong to which matrix
 //! GET_ROWS             ggml.cpp -> ggml::get_rows  one row, for the token embedding
 //! ```
 //!
@@ -24,8 +25,8 @@
 //! - `x86` compiles it for each instruction set. Loading the first model decides which one runs
 //!   ([`kernel`]).
 //!
-//! llama.cpp's own code computes weight types without a kernel here, experts, and all products on
-//! other processors.
+//! llama.cpp's own code computes weight types without a kernel here, and all products on other
+//! processors.
 //!
 //! **Invariant:** a product differs from the exact product of the same quantised weights by no more
 //! than llama.cpp's own does (`tests/it/kernels.rs`).

@@ -135,7 +135,9 @@ impl Shape {
         tensors.push(Tensor::new(output_norm, width, 1, scale));
         let rotated = match self.architecture {
             Architecture::Llama => rope_factors(self.head_size, self.rope_base),
-            Architecture::Gemma4 => quarter_rotated(GLOBAL_HEAD_SIZE),
+            Architecture::Gemma4 if !(0..self.layers).all(|layer| self.has_window(layer)) => {
+                quarter_rotated(GLOBAL_HEAD_SIZE)
+            }
             _ => Vec::new(),
         };
         if !rotated.is_empty() {
