@@ -448,19 +448,27 @@ fn logits_are_those_of_llama_cpp_but_for_rounding() {
         "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k_m", "q4_k_m", "q5_k_m", "q6_k",
         "iq4_nl", "iq4_xs",
     ] {
-        compare_with_llama_cpp("tiny", quant, 1 + 2 * 7, "the embedding once");
+        compare_with_llama_cpp("tiny", quant, 1 + 2 * 7, "the embedding once", &[]);
     }
-    compare_with_llama_cpp("tiny", "f16", 0, "there is no kernel for it");
+    let all = [("f16", 1 + 2 * 7)];
+    compare_with_llama_cpp("tiny", "f16", 0, "there is no kernel for it", &all);
 }
 
 #[test]
 fn so_are_those_of_a_mixture_of_experts() {
     for quant in ["q4_k_m", "mxfp4_moe"] {
-        compare_with_llama_cpp("tiny-experts", quant, 2 + 2 * 7, "but the routers");
+        let routers = [("f32", 2)];
+        compare_with_llama_cpp("tiny-experts", quant, 2 + 2 * 7, "but the routers", &routers);
     }
 }
 
-fn compare_with_llama_cpp(shape: &str, quant: &str, matrices: usize, because: &str) {
+fn compare_with_llama_cpp(
+    shape: &str,
+    quant: &str,
+    matrices: usize,
+    because: &str,
+    left_to_llama_cpp: &[(&str, usize)],
+) {
     let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kernels");
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join(format!("{shape}-{quant}.gguf"));
@@ -472,6 +480,9 @@ fn compare_with_llama_cpp(shape: &str, quant: &str, matrices: usize, because: &s
     println!("{shape} {quant}: {info:?}");
     assert_eq!(info.1.name, "llama");
     assert_eq!(info.0.matrices, matrices, "{shape} {quant}: {because}");
+    let others: Vec<_> = info.0.others.iter().map(|of| (&*of.type_name, of.count)).collect();
+    assert_eq!(others, left_to_llama_cpp, "{shape} {quant}");
+    assert!(info.0.others.iter().all(|of| !of.has_kernel), "{:?}", info.0.others);
     if matrices == 0 {
         return;
     }
