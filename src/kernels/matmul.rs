@@ -218,6 +218,9 @@ impl Strips {
 }
 
 /// The number at a place of a list; without a list, that of the place.
+///
+/// # Safety
+/// The list, if there is one, has the place.
 #[inline(always)]
 pub unsafe fn listed(list: *const u32, index: usize) -> usize {
     // SAFETY: the caller guarantees that the list has it.

@@ -144,7 +144,7 @@ fn other_matrices(source: &Source, set: InstructionSet, packed: &Packed) -> Vec<
     let other = |(number, (type_name, count)): (u32, (String, usize))| {
         let count = count - packed.matrices[number as usize].min(count);
         let has_kernel = set.kernel(number.cast_signed()).is_some();
-        (count > 0).then(|| OtherMatrices { type_name, count, has_kernel })
+        (count > 0).then_some(OtherMatrices { type_name, count, has_kernel })
     };
     counts.into_iter().filter_map(other).collect()
 }

@@ -280,7 +280,7 @@ impl Shape {
     /// Whether a block has a sliding window.
     pub(super) fn has_window(&self, layer: u32) -> bool {
         let [tokens, pattern] = self.window;
-        tokens > 0 && (layer + 1) % pattern != 0
+        tokens > 0 && !(layer + 1).is_multiple_of(pattern)
     }
 
     /// The key and value heads of each block, 0 in those without attention.
