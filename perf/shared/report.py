@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 
-from shared.server import CORELANE, ROOT, model_file
+from shared.server import CORELANE, MODELS, ROOT, model_file
 
 RUNS = ROOT / "perf" / "runs"
 sys.path.append(str(ROOT / "tests" / "python"))
@@ -30,7 +30,7 @@ def add(parser: argparse.ArgumentParser, **defaults) -> None:
 def add_server(parser: argparse.ArgumentParser, model: str | None = None, binary: bool = True) -> None:
     """Adds the flags that choose the server."""
     default = "the built-in model" if model is None else model
-    text = f"a GGUF file, or `large` or `quarter`, which are made under target/ [default: {default}]"
+    text = f"a GGUF file, or one of {', '.join(MODELS)}, which are made under target/ [default: {default}]"
     parser.add_argument("--model", metavar="FILE", type=model_file, default=model, help=text)
     if binary:
         text = "the server [default: this build's]"

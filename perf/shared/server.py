@@ -22,6 +22,9 @@ MODELS = {  # made on first use, with random weights
     "large": ("qwen3-0.6b-q4_k_m.gguf", ["--shape=qwen3-0.6b", "--quant=q4_k_m"]),
     # A quarter of the layers and of the vocabulary: a quarter of the work, in the same proportions.
     "quarter": ("qwen3-quarter.gguf", ["--shape=qwen3-0.6b", "--layers=7", "--vocab=37984"]),
+    # A slice: four of 48 layers, with all their experts.
+    "experts": ("qwen3-30b-a3b-slice.gguf", ["--shape=qwen3-30b-a3b", "--layers=4"]),
+    "hybrid": ("qwen3.5-0.8b-q4_k_m.gguf", ["--shape=qwen3.5-0.8b"]),
 }
 
 # Exit at SIGTERM, so that the `with` blocks end their servers.
@@ -29,7 +32,7 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def model_file(name: str) -> str:
-    """A GGUF file. `large` has the shape of Qwen3-0.6B, `quarter` a quarter of its layers and vocabulary."""
+    """A GGUF file, or one of `MODELS`."""
     if name not in MODELS:
         return name
     file, flags = ROOT / "target" / MODELS[name][0], MODELS[name][1]

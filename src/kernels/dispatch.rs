@@ -21,6 +21,23 @@ use super::kernel::{InstructionSet, Kernel};
 #[cfg(target_arch = "x86_64")]
 use super::x86;
 
+/// The types with a kernel, by ggml's numbers.
+pub const TYPES: [i32; 13] = [
+    Q4_0::GGML_TYPE,
+    Q4_1::GGML_TYPE,
+    Q5_0::GGML_TYPE,
+    Q5_1::GGML_TYPE,
+    Q8_0::GGML_TYPE,
+    Q2K::GGML_TYPE,
+    Q3K::GGML_TYPE,
+    Q4K::GGML_TYPE,
+    Q5K::GGML_TYPE,
+    Q6K::GGML_TYPE,
+    Iq4Nl::GGML_TYPE,
+    Iq4Xs::GGML_TYPE,
+    Mxfp4::GGML_TYPE,
+];
+
 impl InstructionSet {
     /// Whether this processor supports it.
     pub fn is_here(self) -> bool {

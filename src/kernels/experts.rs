@@ -70,7 +70,8 @@ impl Choices {
     /// Writes the table of groups.
     ///
     /// # Panics
-    /// If an expert's number is not below the number of experts.
+    /// If an expert's number is not below the number of experts. In `DeepSeek-V4` some numbers come from
+    /// the model's file, so a damaged one can end the process here; ggml would write elsewhere.
     ///
     /// # Safety
     /// `table` has [`Self::table_bytes`], aligned to a line, and the numbers lie where the strides say.

@@ -106,7 +106,7 @@ struct corelane_hooks {
     bool (*is_wanted)(const corelane_matrix *);
     size_t (*packed_bytes)(const corelane_matrix *);
     void (*pack)(const corelane_matrix *, const void * from, void * to);
-    size_t (*work_bytes)(const corelane_matrix *, int64_t input_rows, int64_t output_rows);
+    size_t (*work_bytes)(const corelane_matrix *, int64_t input_rows, int64_t choices);
     void (*multiply)(const corelane_product *);
     void (*get_rows)(const corelane_rows *);
     // Returns the attention's step and the size of its work memory; null if ggml computes it.
@@ -165,19 +165,28 @@ bool is_lookup(const ggml_tensor * op) {
         op->type == GGML_TYPE_F32 && ggml_is_contiguous(op);
 }
 
+// Whether we compute `op`, whose first operand is packed weights. Only experts have several matrices.
+bool fits(const ggml_tensor * op) {
+    const ggml_tensor * weights = op->src[0];
+    const bool has_experts = op->op == GGML_OP_MUL_MAT_ID;
+    return is_whole(weights) && (weights->ne[2] == 1 || has_experts) && weights->ne[3] == 1 &&
+        (op->op == GGML_OP_GET_ROWS ? is_lookup(op) : is_product(op));
+}
+
 // Operations on packed weights.
 class traits : public ggml::cpu::tensor_traits {
     bool work_size(int, const ggml_tensor * op, size_t & size) override {
         const corelane_matrix weights = matrix(op->src[0]);
-        size = op->op == GGML_OP_GET_ROWS ? 0 : hooks.work_bytes(&weights, rows(op->src[1]), rows(op));
+        // Of the choices of experts; 0 without experts.
+        const int64_t choices = op->op == GGML_OP_MUL_MAT_ID ? rows(op) : 0;
+        size = op->op == GGML_OP_GET_ROWS ? 0 : hooks.work_bytes(&weights, rows(op->src[1]), choices);
         return true;
     }
 
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
         const ggml_tensor * input = op->src[1];
-        GGML_ASSERT(is_whole(op->src[0]));
+        GGML_ASSERT(fits(op));
         if (op->op != GGML_OP_GET_ROWS) {
-            GGML_ASSERT(is_product(op));
             const ggml_tensor * ids = op->op == GGML_OP_MUL_MAT_ID ? op->src[2] : nullptr;
             const corelane_product product = {
                 matrix(op->src[0]),
@@ -193,7 +202,6 @@ class traits : public ggml::cpu::tensor_traits {
             };
             hooks.multiply(&product);
         } else {
-            GGML_ASSERT(is_lookup(op));
             const corelane_rows rows = {
                 matrix(op->src[0]), (const int32_t *) input->data, ggml_nelements(input),
                 (float *) op->data, params->ith, params->nth,
@@ -439,9 +447,7 @@ class buffer_traits : public ggml::cpu::extra_buffer_type {
         }
         const ggml_tensor * weights = op->src[0];
         const ggml_tensor * input = op->src[1];
-        const bool has_experts = op->op == GGML_OP_MUL_MAT_ID;
-        if (!is_packed(weights) || !is_whole(weights) || (weights->ne[2] != 1 && !has_experts) ||
-            weights->ne[3] != 1) {
+        if (!is_packed(weights) || !fits(op)) {
             return false;
         }
         const corelane_matrix m = matrix(weights);
@@ -451,12 +457,9 @@ class buffer_traits : public ggml::cpu::extra_buffer_type {
         if (input->buffer && !ggml_backend_buft_is_host(input->buffer->buft)) {
             return false;
         }
-        if (op->op != GGML_OP_GET_ROWS) {
-            return is_product(op);
-        }
-        // Only for a matrix that the model may also use as its output. A table of embeddings that
-        // is only looked up gains nothing by packing.
-        return strcmp(weights->name, "token_embd.weight") == 0 && is_lookup(op);
+        // A lookup only for a matrix that the model may also use as its output. A table of embeddings
+        // that is only looked up gains nothing by packing.
+        return op->op != GGML_OP_GET_ROWS || strcmp(weights->name, "token_embd.weight") == 0;
     }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {

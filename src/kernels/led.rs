@@ -26,10 +26,11 @@ thread_local! {
     static ASIDE: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The board of a pool's products, and the activations of each slot.
+/// The board of a pool's products, and the memory of each slot: activations, and the table of experts'
+/// rows.
 pub struct Led {
     board: Board<Pieces>,
-    activations: [UnsafeCell<Vec<Line>>; BOARD_SLOTS],
+    memory: [UnsafeCell<Vec<Line>>; BOARD_SLOTS],
 }
 
 /// Memory with the alignment that the kernels need.
@@ -39,7 +40,7 @@ struct Line {
     _bytes: [u8; LINE],
 }
 
-// SAFETY: the leader alone writes the activations of a slot, while no helper reads it.
+// SAFETY: the leader alone writes the memory of a slot, while no helper reads it.
 unsafe impl Sync for Led {}
 // SAFETY: it owns its memory.
 unsafe impl Send for Led {}
@@ -100,7 +101,7 @@ unsafe impl Task for Pieces {
 impl Led {
     /// A board for the helpers of a pool.
     pub fn new(helpers: usize) -> Self {
-        Self { board: Board::new(helpers), activations: Default::default() }
+        Self { board: Board::new(helpers), memory: Default::default() }
     }
 
     /// Runs `calls` on this thread, which leads its products meanwhile.
@@ -134,7 +135,7 @@ impl Led {
         // SAFETY: the caller guarantees it. No helper reads the slot before it is posted.
         unsafe {
             let Some(slot) = slot else { return product.run(&Team::alone()) };
-            let memory = &mut *self.activations[slot].get();
+            let memory = &mut *self.memory[slot].get();
             let table = product.experts.map_or(0, |(choices, _)| choices.table_bytes());
             let lines = (table + work_bytes(&kernel, columns, inputs)).div_ceil(LINE);
             if memory.len() < lines {

@@ -56,6 +56,7 @@ mod x86;
 
 use std::str::FromStr;
 
+pub use dispatch::TYPES;
 pub use kernel::InstructionSet;
 
 /// The choice of kernels for products with the weights (`--kernels`).

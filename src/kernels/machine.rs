@@ -113,7 +113,13 @@ unsafe fn dots<S: Simd>(loops: usize) {
             // Each adds products with another sum, so that none can be computed before the loop.
             let before = sums;
             for (at, sum) in sums.iter_mut().enumerate() {
-                *sum = S::dot8(before[at], a, before[(at + 1) % DOTS]);
+                let b = before[(at + 1) % DOTS];
+                // What the kernels of most types do.
+                *sum = if S::ADDS_PAIRS {
+                    S::add_pairs(before[at], a, b)
+                } else {
+                    S::dot8(before[at], a, b)
+                };
             }
             // Keeps the compiler from replacing the loop by a product.
             std::hint::black_box(loops);

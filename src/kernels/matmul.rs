@@ -97,7 +97,7 @@ impl<I: Fn(usize) -> *const f32> Product<I> {
         }
     }
 
-    /// Writes the table of an expert's rows.
+    /// Writes the table of the experts' rows.
     ///
     /// # Safety
     /// As for [`Product::run`], and one thread calls it.

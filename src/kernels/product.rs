@@ -6,7 +6,8 @@
 //! 4 columns  | codes, unpacked once for all rows ... |  vector v
 //!            +---------------------------------------+
 //!                x  4 activations of row r, in every lane, straight from memory
-//!                =  sums[r], 16 integers; for 32 columns, no more is done
+//!                =  sums[r], 16 integers; for 32 columns, no more is done (with AVX2, sums of
+//!                   pairs in 16 bits, which are added up in 32 bits every few vectors)
 //! ```
 //!
 //! The sums of each group of columns that shares a scale are then converted to floats and
@@ -61,7 +62,7 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
         rows.copy_from_slice(&work.activations[..ROWS]);
         // With a set whose unsigned bytes end before the largest code, 128 is subtracted here.
         let is_signed = F::CODE_MAX > S::CODE_MAX;
-        debug_assert!(!is_signed || F::OFFSET == 128);
+        const { assert!(F::CODE_MAX <= S::CODE_MAX || F::OFFSET == 128) };
         let adds_pairs = S::ADDS_PAIRS && !is_signed;
         let most = if adds_pairs { pair_sums_max::<F>() } else { 1 };
         let ones = S::splat_lane(0x0001_0001);
@@ -89,13 +90,15 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
                     for span in (group * vectors..(group + 1) * vectors).step_by(most) {
                         let mut pairs = [S::zero(); ROWS];
                         for v in span..span + most {
-                            let codes = F::code::<S>(at, first, v);
+                            let mut codes = F::code::<S>(at, first, v);
+                            if is_signed {
+                                codes = S::xor(codes, S::splat_byte(0x80));
+                            }
                             for r in 0..ROWS {
                                 let four = S::splat(rows[r].add(index * CHUNK + 4 * v));
                                 if adds_pairs {
                                     pairs[r] = S::add_pairs(pairs[r], codes, four);
                                 } else if is_signed {
-                                    let codes = S::xor(codes, S::splat_byte(0x80));
                                     sums[r] = S::dot8_signed(sums[r], codes, four);
                                 } else {
                                     sums[r] = S::dot8(sums[r], codes, four);
@@ -152,6 +155,7 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
 /// The most vectors of codes of a group whose sums of pairs fit in 16 bits: 1, 2, 4 or 8.
 const fn pair_sums_max<F: Format>() -> usize {
     let largest = F::CODE_MAX as usize * 2 * 127;
+    assert!(F::CODE_MAX > 127 || largest <= i16::MAX as usize);
     let mut most = VECTORS / F::CHUNK_SCALES;
     while most > 1 && most * largest > i16::MAX as usize {
         most /= 2;

@@ -3,10 +3,8 @@
 
 use std::sync::OnceLock;
 
-use llama_cpp_sys_2 as sys;
-
 use super::{attentions, deltas, products};
-use crate::kernels::{InstructionSet, KernelChoice, ggml};
+use crate::kernels::{InstructionSet, KernelChoice, TYPES, ggml};
 
 /// Returns the instruction set of our kernels if `choice` asks for them and they compute correctly.
 /// The first call in a process compares small products with llama.cpp's. If one is wrong, this is
@@ -21,7 +19,7 @@ pub(super) fn kernels(choice: KernelChoice) -> Option<InstructionSet> {
     }
     let works = *WORKS.get_or_init(|| {
         let wrong: Vec<_> =
-            CHECKED_TYPES.into_iter().filter(|of| !products::is_right(set, *of)).collect();
+            TYPES.into_iter().filter(|of| !products::is_right(set, of.cast_unsigned())).collect();
         for ggml_type in &wrong {
             tracing::error!(
                 "the {} kernel for ggml type {ggml_type} gives wrong results; llama.cpp's kernels \
@@ -42,19 +40,3 @@ pub(super) fn kernels(choice: KernelChoice) -> Option<InstructionSet> {
     });
     works.then_some(set)
 }
-
-const CHECKED_TYPES: [u32; 13] = [
-    sys::GGML_TYPE_Q4_0,
-    sys::GGML_TYPE_Q4_1,
-    sys::GGML_TYPE_Q5_0,
-    sys::GGML_TYPE_Q5_1,
-    sys::GGML_TYPE_Q8_0,
-    sys::GGML_TYPE_Q2_K,
-    sys::GGML_TYPE_Q3_K,
-    sys::GGML_TYPE_Q4_K,
-    sys::GGML_TYPE_Q5_K,
-    sys::GGML_TYPE_Q6_K,
-    sys::GGML_TYPE_IQ4_NL,
-    sys::GGML_TYPE_IQ4_XS,
-    sys::GGML_TYPE_MXFP4,
-];

@@ -14,7 +14,7 @@ use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_sys_2 as sys;
 
 use super::embed::n_embd_out;
-use super::gguf::Gguf;
+use super::gguf::{Gguf, TensorInfo};
 use super::llama::raw;
 use super::shards::{self, others};
 use super::vocab::Vocab;
@@ -130,15 +130,17 @@ pub fn load(
 
 /// The matrices of a model that are not packed, by type.
 fn other_matrices(source: &Source, set: InstructionSet, packed: &Packed) -> Vec<OtherMatrices> {
-    let files: Vec<Gguf> = match source {
-        Source::BuiltIn => Gguf::from_bytes(builtin::GGUF).into_iter().collect(),
-        Source::File(path) => {
-            let paths = std::iter::once(path.clone()).chain(others(path));
-            paths.filter_map(|path| Gguf::open(&path)).collect()
+    let tensors = match source {
+        Source::BuiltIn => {
+            Gguf::from_bytes(builtin::GGUF).map_or_else(Vec::new, |file| file.tensors())
         }
+        Source::File(path) => shards::tensors(path).collect(),
+    };
+    let is_matrix = |tensor: &TensorInfo| {
+        tensor.dims[1] > 1 && tensor.name.ends_with(".weight") && !tensor.name.contains("conv")
     };
     let mut counts = BTreeMap::<u32, (String, usize)>::new();
-    for tensor in files.iter().flat_map(Gguf::tensors).filter(|tensor| tensor.dims[1] > 1) {
+    for tensor in tensors.into_iter().filter(is_matrix) {
         counts.entry(tensor.type_number).or_insert((tensor.type_name, 0)).1 += 1;
     }
     let other = |(number, (type_name, count)): (u32, (String, usize))| {

@@ -579,10 +579,7 @@ fn only_the_front_and_the_decode_lane_are_pinned() {
 #[test]
 fn kernels_are_said_wherever_a_server_describes_itself() {
     let best = corelane::kernels::InstructionSet::best().unwrap().name();
-    let auto = match best {
-        "avx2" => "llama.cpp's, avx2 for attention".into(), // it has no kernel for Q8_0
-        _ => format!("{best} for 36 matrices"),
-    };
+    let auto = format!("{best} for 36 matrices");
     for (flag, name, shown) in [("auto", best, auto), ("llama", "llama", "llama.cpp's\n".into())] {
         let running = Running::start(&["--kernels", flag]);
         assert!(running.banner.contains(&format!("kernels  {shown}")), "{}", running.banner);

@@ -43,7 +43,9 @@ fn model(shape: &str) -> PathBuf {
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join(format!("{shape}.gguf"));
     let shape = Shape::named(shape).unwrap().clone();
-    let quant = Quant::named("q8_0").unwrap();
+    // With quantised weights, activations are rounded to 8 bits. The smallest differences of sums would
+    // then become larger ones.
+    let quant = Quant::named("f16").unwrap();
     let request = Request { shape, quant, seed: 0, out: path.clone(), force: true, threads: 2 };
     synth(&request, |_| ()).unwrap();
     path
@@ -124,7 +126,7 @@ fn kept_logits_are_those_of_the_model() {
         let mut alone = kind.clone();
         alone["cache_prompt"] = json!(false);
         let (choices, cached) = complete(kind.clone());
-        assert_eq!(choices, complete(alone).0, "{kind}");
+        assert_alike(&choices, &complete(alone).0);
         assert_eq!(cached, if number > 0 { 220 } else { 199 }, "{kind}");
     }
     // These need the last row.
@@ -133,8 +135,25 @@ fn kept_logits_are_those_of_the_model() {
         let mut alone = kind.clone();
         alone["cache_prompt"] = json!(false);
         let (choices, cached) = complete(kind);
-        assert_eq!(choices, complete(alone).0);
+        assert_alike(&choices, &complete(alone).0);
         assert!(cached < 220, "{cached}");
+    }
+}
+
+/// Compares answers, whose logarithms of probabilities depend a little on the rows of a step.
+fn assert_alike(found: &Value, expected: &Value) {
+    match (found, expected) {
+        (Value::Number(a), Value::Number(b)) if a.is_f64() => {
+            let [a, b] = [a, b].map(|number| number.as_f64().unwrap());
+            assert!((a - b).abs() < 0.02, "{a}, {b}");
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            a.iter().zip(b).for_each(|(a, b)| assert_alike(a, b));
+        }
+        (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
+            a.values().zip(b.values()).for_each(|(a, b)| assert_alike(a, b));
+        }
+        _ => assert_eq!(found, expected),
     }
 }
 
@@ -275,10 +294,10 @@ impl Model {
     }
 }
 
-/// Compares logits, except for the order of sums in steps of other rows.
+/// Compares logits, whose deviation is 5, except for the order of sums in steps of other rows.
 pub fn assert_equal(found: &[f32], expected: &[f32]) {
     let largest = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    assert!(largest < 0.02, "{largest}");
+    assert!(largest < 0.1, "{largest}");
 }
 
 #[test]

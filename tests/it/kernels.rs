@@ -50,7 +50,9 @@ fn random_weights(
     let count = exponents.end() - exponents.start() + 1;
     for block in weights.chunks_exact_mut(kernel.block_bytes) {
         if kernel.name == "MXFP4" {
-            block[0] = (113 + exponents.start() + random.bits() % count) as u8;
+            let is_any = *exponents.start() == 0; // 255 is no number
+            let some = 113 + exponents.start() + random.bits() % count;
+            block[0] = if is_any { random.bits() % 255 } else { some } as u8;
         }
         for at in halves {
             let exponent = exponents.start() + random.bits() % count;
@@ -182,6 +184,42 @@ proptest! {
             }
         }
     }
+}
+
+/// Sums of the largest products of both signs, which may not fit in 16 bits.
+#[test]
+fn the_largest_codes_and_activations_do_not_overflow() {
+    for (set, ggml_type, kernel, halves) in kernels() {
+        let columns = 512;
+        for byte in [0x00, 0x0F, 0x77, 0x7F, 0x80, 0xF0, 0xFF] {
+            let mut weights = vec![byte; 20 * columns / kernel.block_columns * kernel.block_bytes];
+            for block in weights.chunks_exact_mut(kernel.block_bytes) {
+                block[0] = if kernel.name == "MXFP4" { 128 } else { block[0] };
+                for at in halves {
+                    block[*at..at + 2].copy_from_slice(&0x3C00_u16.to_le_bytes()); // 1
+                }
+            }
+            let floats = dequantise(ggml_type as u32, columns, &weights);
+            for input in [[127.0; 2], [-127.0; 2], [127.0, -127.0]] {
+                let input: Vec<f32> = input.into_iter().cycle().take(3 * columns).collect();
+                let found = multiply(&kernel, &weights, 20, columns, &input);
+                for (found, (exact, size)) in found.iter().zip(exact(&floats, columns, &input)) {
+                    let error = (f64::from(*found) - exact).abs();
+                    let name = kernel.name;
+                    assert!(error <= 2e-6 * size, "{} {name} {byte}: {found}, {exact}", set.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn each_type_with_a_kernel_is_tested() {
+    assert_eq!(TYPES.map(|(ggml_type, _)| ggml_type).to_vec(), {
+        let mut all = corelane::kernels::TYPES.to_vec();
+        all.sort_unstable();
+        all
+    });
 }
 
 /// The error of a product is that of rounding activations to 8 bits, which ggml does alike.

@@ -1,4 +1,4 @@
-//! Codes of 4 bits, and the bits that other types add to them. Each part of a chunk is some vectors
+//! Codes of 4, 2 and 1 bits, of which codes are put together. Each part of a chunk is some vectors
 //! of 64 bytes, in which a row has 4 bytes:
 //!
 //! ```text
@@ -55,6 +55,28 @@ pub fn pack_bits(to: &mut [u8], row: usize, codes: impl Fn(usize) -> u32) {
 pub fn spread(bits: u32, v: usize) -> u32 {
     (0..4).fold(0, |word, i| word | (bits >> (4 * v + i) & 1) << (8 * i))
 }
+
+/// Byte `j` of each lane.
+///
+/// # Safety
+/// As [`Simd`] asks.
+#[inline(always)]
+pub unsafe fn byte<S: Simd>(four: S::Int, j: usize) -> S::Int {
+    // SAFETY: the caller guarantees the instruction set.
+    unsafe {
+        let first = match j {
+            0 => four,
+            1 => S::right::<8>(four),
+            2 => S::right::<16>(four),
+            _ => S::right::<24>(four),
+        };
+        S::and(first, S::splat_lane(0xFF))
+    }
+}
+
+/// The order in which the four numbers of a vector's lanes lie: the bytes 0 and 2 are then, as two
+/// 16-bit integers, neighbours, and so are 1 and 3. It is its own inverse.
+pub const PAIRED: [usize; 4] = [0, 2, 1, 3];
 
 /// Reads one packed 4-bit code.
 pub fn nibble(from: &[u8], row: usize, column: usize) -> u8 {

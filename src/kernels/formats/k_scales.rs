@@ -14,19 +14,18 @@
 //! ```
 
 use super::super::simd::Simd;
+use super::codes::{PAIRED, byte};
 use super::{PAIRS_MAX, SCALES_MAX, STRIP_ROWS, half};
 
 /// Bytes of a head.
 pub const HEAD_BYTES: usize = 256;
-
-const MINIMA_ORDER: [usize; 4] = [0, 2, 1, 3];
 
 /// Packs the headers of 16 blocks: two halves and 12 bytes of scales and minima.
 pub fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8]) {
     for (row, block) in blocks.iter().enumerate() {
         let (scales, minima) = scales_and_minima(&block[4..16]);
         for j in 0..4 {
-            let o = MINIMA_ORDER[j];
+            let o = PAIRED[j];
             let low = |numbers: [u8; 8], j: usize| numbers[j] & 15 | numbers[4 + j] << 4;
             let high = |numbers: [u8; 8], j: usize| numbers[j] >> 4 | numbers[4 + j] >> 4 << 2;
             head[4 * row + j] = low(scales, j);
@@ -47,7 +46,7 @@ pub fn unpack(head: &[u8], row: usize) -> [(f32, f32); 8] {
             let high = head[128 + 4 * row + j] >> (high_shift + chunk / 4 * 2) & 3;
             f32::from(low | high << 4)
         };
-        let o = MINIMA_ORDER[chunk % 4]; // the order is its own inverse
+        let o = PAIRED[chunk % 4];
         (scale * number(0, chunk % 4, 0), minima_scale * number(1, o, 4))
     })
 }
@@ -78,13 +77,7 @@ pub unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_
         let mut scales = [S::splat_f32(0.0); SCALES_MAX];
         for (i, of_chunk) in scales.iter_mut().enumerate().take(8) {
             let four = if i < 4 { first } else { second };
-            let byte = match i % 4 {
-                0 => four,
-                1 => S::right::<8>(four),
-                2 => S::right::<16>(four),
-                _ => S::right::<24>(four),
-            };
-            *of_chunk = S::mul(S::float(S::and(byte, S::splat_lane(0xFF))), scale);
+            *of_chunk = S::mul(S::float(byte::<S>(four, i % 4)), scale);
         }
         scales
     }

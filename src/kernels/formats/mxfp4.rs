@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! head of a tile, 16 bytes: an exponent for each row; the scale is 2 ^ (exponent - 128), because the
-//!                           numbers of the codes are doubled
+//!                           numbers of the codes are doubled. (255, not a number in the
+//!                           specification, becomes infinity)
 //!
 //! chunk of 32 columns x 16 rows, 256 bytes: nibbles, as in Q4_0
 //! ```

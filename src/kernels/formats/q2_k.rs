@@ -13,14 +13,11 @@
 //! ```
 
 use super::super::simd::Simd;
-use super::codes::{PAIRS_BYTES, pack_pairs, pair, pairs};
+use super::codes::{PAIRED, PAIRS_BYTES, byte, pack_pairs, pair, pairs};
 use super::{CHUNK, Format, Minima, PAIRS_MAX, SCALES_MAX, STRIP_ROWS, half, word};
 
 /// The type Q2_K.
 pub struct Q2K;
-
-/// The order of a vector's scales and minima. It is its own inverse.
-const ORDER: [usize; 4] = [0, 2, 1, 3];
 
 /// Offset of the halves that multiply the scales.
 const SCALE: usize = 256;
@@ -46,7 +43,7 @@ impl Format for Q2K {
                 pack_pairs(chunk, row, |v| pairs_of_chunk(&block[16..], index, v));
             }
             for (at, of_group) in block[..16].iter().enumerate() {
-                head[64 * (at / 4) + 4 * row + ORDER[at % 4]] = *of_group;
+                head[64 * (at / 4) + 4 * row + PAIRED[at % 4]] = *of_group;
             }
             head[SCALE + 2 * row..][..2].copy_from_slice(&block[80..82]);
             head[MINIMA_SCALE + 2 * row..][..2].copy_from_slice(&block[82..]);
@@ -60,7 +57,7 @@ impl Format for Q2K {
         for (index, (chunk, weights)) in chunks.enumerate() {
             for (column, weight) in weights.iter_mut().enumerate() {
                 let group = 2 * index + column / 16;
-                let of_group = head[64 * (group / 4) + 4 * row + ORDER[group % 4]];
+                let of_group = head[64 * (group / 4) + 4 * row + PAIRED[group % 4]];
                 let of_16 =
                     (scale * f32::from(of_group & 15), minima_scale * f32::from(of_group >> 4));
                 *weight = of_16.0 * f32::from(pair(chunk, row, column)) - of_16.1;
@@ -78,13 +75,8 @@ impl Format for Q2K {
             let mut scales = [S::splat_f32(0.0); SCALES_MAX];
             for (i, of_group) in scales.iter_mut().enumerate() {
                 let four = S::load(head.add(64 * (i / 4) + 4 * row));
-                let byte = match ORDER[i % 4] {
-                    0 => four,
-                    1 => S::right::<8>(four),
-                    2 => S::right::<16>(four),
-                    _ => S::right::<24>(four),
-                };
-                *of_group = S::mul(S::float(S::and(byte, S::splat_lane(0x0F))), scale);
+                let low = S::and(byte::<S>(four, PAIRED[i % 4]), S::splat_lane(0x0F));
+                *of_group = S::mul(S::float(low), scale);
             }
             scales
         }

@@ -12,7 +12,7 @@
 //! ```
 
 use super::super::simd::Simd;
-use super::codes::{BITS_BYTES, PAIRS_BYTES, bit, bits, pack_bits, pack_pairs, pair, pairs};
+use super::codes::{BITS_BYTES, PAIRS_BYTES, bit, bits, byte, pack_bits, pack_pairs, pair, pairs};
 use super::q2_k::pairs_of_chunk;
 use super::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, half, word};
 
@@ -87,13 +87,7 @@ impl Format for Q3K {
                     _ => S::right::<2>(high),
                 };
                 let four = S::or(S::and(low, low_bits), S::and(high, high_bits));
-                let byte = match i % 4 {
-                    0 => four,
-                    1 => S::right::<8>(four),
-                    2 => S::right::<16>(four),
-                    _ => S::right::<24>(four),
-                };
-                let number = S::add(S::and(byte, S::splat_lane(0xFF)), offset);
+                let number = S::add(byte::<S>(four, i % 4), offset);
                 *of_group = S::mul(S::float(number), scale);
             }
             scales

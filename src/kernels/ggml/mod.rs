@@ -24,6 +24,9 @@ use super::team::Team;
 /// Most threads that pack weights when a model is loaded. More threads would only wait for memory.
 const PACK_THREADS_MAX: usize = 16;
 
+/// With experts, the padding is at most this share of the weights: one part in eight.
+const PADDING_SHARE: usize = 8;
+
 /// Least bytes of packed weights for each packing thread.
 const PACK_BYTES_MIN: usize = 256 * 1024;
 
@@ -49,6 +52,7 @@ pub struct Packed {
 
 /// More than ggml's number of any type.
 pub const TYPES_MAX: usize = 64;
+const _: () = assert!(llama_cpp_sys_2::GGML_TYPE_COUNT as usize <= TYPES_MAX);
 
 impl Default for Packed {
     fn default() -> Self {
@@ -188,6 +192,15 @@ impl Matrix {
         self.experts as usize // never negative
     }
 
+    /// Whether the rows that fill up the last strips, of each expert, are few. The memory that a model
+    /// needs is checked by the size of its file.
+    fn has_little_padding(&self, kernel: &Kernel) -> bool {
+        let row_bytes = self.columns() / kernel.block_columns * kernel.block_bytes;
+        let file_bytes = self.experts() * self.rows() * row_bytes;
+        let padding = self.packed_bytes(kernel).saturating_sub(file_bytes);
+        self.experts() == 1 || padding * PADDING_SHARE <= file_bytes
+    }
+
     /// Bytes in memory.
     fn packed_bytes(&self, kernel: &Kernel) -> usize {
         self.experts() * kernel.packed_bytes(self.rows(), self.columns())
@@ -197,7 +210,8 @@ impl Matrix {
 unsafe extern "C" fn is_wanted(matrix: *const Matrix) -> bool {
     // SAFETY: ggml.cpp passes a live matrix.
     let matrix = unsafe { &*matrix };
-    LOADING.get().is_some() && matrix.kernel().is_some()
+    LOADING.get().is_some()
+        && matrix.kernel().is_some_and(|kernel| matrix.has_little_padding(&kernel))
 }
 
 unsafe extern "C" fn packed_bytes(matrix: *const Matrix) -> usize {
@@ -251,12 +265,13 @@ fn pack_together(kernel: &Kernel, columns: usize, from: &[u8], to: &mut [u8]) {
     });
 }
 
-unsafe extern "C" fn work(matrix: *const Matrix, inputs: i64, outputs: i64) -> usize {
+unsafe extern "C" fn work(matrix: *const Matrix, inputs: i64, choices: i64) -> usize {
     // SAFETY: ggml.cpp passes a live matrix.
     let matrix = unsafe { &*matrix };
     // ggml's counts are signed and never negative.
     let activations = work_bytes(&matrix.its_kernel(), matrix.columns(), inputs as usize);
-    table_bytes(matrix.experts(), outputs as usize) + activations + LINE // room to align
+    let table = if choices > 0 { table_bytes(matrix.experts(), choices as usize) } else { 0 };
+    table + activations + LINE // room to align
 }
 
 unsafe extern "C" fn multiply(product: *const GgmlProduct) {

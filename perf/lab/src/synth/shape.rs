@@ -169,7 +169,7 @@ pub const SHAPES: &[Shape] = &[
         head_size: 64,
         vocab: 8192,
         context: 2048,
-        ..experts("tiny-experts", [2, 256, 512, 4], [8, 2, 256])
+        ..experts("tiny-experts", [2, 256, 512, 4], [8, 2, 768])
     },
     Shape {
         architecture: Architecture::Lfm2,
@@ -385,6 +385,12 @@ mod tests {
         assert_eq!(parameters("qwen3-4b"), (398, 4_022_468_096));
         assert_eq!(parameters("qwen3-8b"), (399, 8_190_735_360));
         assert_eq!(parameters("qwen3-30b-a3b"), (579, 30_532_122_624));
+        assert_eq!(parameters("gpt-oss-20b"), (459, 20_914_757_184));
+        assert_eq!(parameters("qwen3.5-35b-a3b"), (733, 34_660_610_688));
+        // The routers' biases are not counted on the card.
+        assert_eq!(parameters("lfm2-8b-a1b"), (256, 8_339_929_856 + 22 * 32));
+        // The real file has 60 more, which scale a layer and its experts.
+        assert_eq!(parameters("gemma-4-26b-a4b"), (658 - 60, 25_233_138_176));
         assert_eq!(parameters("llama-3.2-1b"), (147, 1_235_814_400 + 32));
         assert_eq!(parameters("llama-3.2-3b"), (255, 3_212_749_824 + 64));
         assert_eq!(parameters("lfm2-1.2b"), (148, 1_170_340_608));

@@ -57,7 +57,8 @@ impl Block<'_> {
 
     /// What is added to the products of a matrix with `rows` rows.
     fn bias(&mut self, name: &str, rows: u32, experts: u32) {
-        let seed = BIAS_SEED + u64::from(self.layer);
+        let number = self.tensors.len() as u64; // tells it from the other biases
+        let seed = BIAS_SEED + number;
         self.add(name, rows, experts, Content::Given(normal(seed, rows * experts, BIAS_DEVIATION)));
     }
 }
