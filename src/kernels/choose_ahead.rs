@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::ahead::Ahead;
 use super::formats::{LINE, STRIP_ROWS};
-use super::kernel::{InstructionSet, Kernel, ROWS_MAX};
-use super::product::Work;
+use super::kernel::{InstructionSet, Kernel};
+use super::product::{ROWS_MAX, Work};
 
 /// The choices, in the order in which they are measured.
 const ALL: [Ahead; 2] = [Ahead::Far, Ahead::Near];

@@ -18,7 +18,6 @@ use std::cmp::Reverse;
 use std::slice;
 
 use super::formats::LINE;
-use super::matmul::Strips;
 
 /// The choices of a step's tokens.
 #[derive(Clone, Copy)]
@@ -172,27 +171,38 @@ impl Groups {
         self.count
     }
 
-    /// The product of a group. `all` has the weights of the first expert.
+    /// A group; `None` if it has all rows of a single matrix.
     ///
     /// # Safety
     /// The table is alive, and there is such a group.
-    pub unsafe fn strips(&self, all: &Strips, index: usize) -> Strips {
+    pub unsafe fn get(&self, index: usize) -> Option<Members> {
         if self.groups.is_null() {
-            return *all;
+            return None;
         }
         // SAFETY: the caller guarantees it.
         unsafe {
             let group = *self.groups.add(index);
             let first = group.first as usize;
-            Strips {
-                weights: all.weights.add(group.expert as usize * self.expert_bytes),
-                inputs: group.rows as usize,
+            Some(Members {
+                weights_at: group.expert as usize * self.expert_bytes,
+                rows: group.rows as usize,
                 from: self.from.add(first),
                 to: self.to.add(first),
-                ..*all
-            }
+            })
         }
     }
+}
+
+/// The rows of a group.
+pub struct Members {
+    /// Bytes from the weights of the first expert to those of this one.
+    pub weights_at: usize,
+    /// Their number.
+    pub rows: usize,
+    /// The number of each row of activations.
+    pub from: *const u32,
+    /// The number of each row of the output.
+    pub to: *const u32,
 }
 
 #[cfg(test)]

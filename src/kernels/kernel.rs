@@ -15,9 +15,6 @@ pub enum InstructionSet {
     Avx2,
 }
 
-/// Most rows of activations that a kernel takes at once.
-pub const ROWS_MAX: usize = 8;
-
 /// The functions for one weight type on one instruction set.
 #[derive(Clone, Copy)]
 pub struct Kernel {

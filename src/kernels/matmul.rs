@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::ptr;
 
 use super::ahead::Ahead;
-use super::experts::{Choices, Groups};
+use super::experts::{Choices, Groups, Members};
 use super::formats::STRIP_ROWS;
-use super::kernel::{Kernel, ROWS_MAX};
-use super::product::{Work, lines, prefetch_near};
+use super::kernel::Kernel;
+use super::product::{ROWS_MAX, Work, lines, prefetch_near};
 use super::team::Team;
 
 /// Most bytes of weights in a piece of work. A thread that is interrupted delays the others by at
@@ -251,7 +251,16 @@ impl Pieces {
     pub unsafe fn get(&self, piece: usize) -> (Strips, Range<usize>) {
         let (group, at) = (piece / self.of_group(), piece % self.of_group() * self.piece);
         // SAFETY: the caller guarantees it.
-        let strips = unsafe { self.groups.strips(&self.strips, group) };
+        let strips = match unsafe { self.groups.get(group) } {
+            None => self.strips,
+            Some(Members { weights_at, rows, from, to }) => Strips {
+                weights: self.strips.weights.wrapping_add(weights_at),
+                inputs: rows,
+                from,
+                to,
+                ..self.strips
+            },
+        };
         (strips, at..(at + self.piece).min(strips.count()))
     }
 

@@ -17,8 +17,10 @@
 use super::activations::{RowLayout, chunk_sums_bytes};
 use super::ahead::Ahead;
 use super::formats::{CHUNK, Format, LINE, Minima, SCALES_MAX, STRIP_ROWS, VECTORS, heads_bytes};
-use super::kernel::ROWS_MAX;
 use super::simd::Simd;
+
+/// Most rows of activations that a kernel takes at once.
+pub const ROWS_MAX: usize = 8;
 
 /// Arguments of one kernel call.
 #[derive(Clone, Copy)]

@@ -128,6 +128,8 @@ pub fn load(
     Ok(loaded)
 }
 
+const _: () = assert!(sys::GGML_TYPE_COUNT as usize <= ggml::TYPES_MAX);
+
 /// The matrices of a model that are not packed, by type.
 fn other_matrices(source: &Source, set: InstructionSet, packed: &Packed) -> Vec<OtherMatrices> {
     let tensors = match source {

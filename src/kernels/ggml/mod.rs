@@ -52,7 +52,6 @@ pub struct Packed {
 
 /// More than ggml's number of any type.
 pub const TYPES_MAX: usize = 64;
-const _: () = assert!(llama_cpp_sys_2::GGML_TYPE_COUNT as usize <= TYPES_MAX);
 
 impl Default for Packed {
     fn default() -> Self {
