@@ -1,7 +1,6 @@
 //! The dimensions of a model, and the known models by name.
 
 use super::quant::Quant;
-use super::tensors::Tensor;
 use corelane::limits::SEQUENCE_TOKENS_MAX;
 
 /// Blocks of a synthetic model: llama.cpp's own bound (`LLAMA_MAX_LAYERS`).
@@ -287,11 +286,6 @@ impl Shape {
     pub(super) fn kv_heads_of_blocks(&self) -> Vec<i32> {
         let heads = |layer| if self.attends(layer) { self.heads_of(layer)[0] } else { 0 };
         (0..self.layers).map(|layer| heads(layer) as i32).collect() // at most HEADS_MAX
-    }
-
-    /// The number of elements in all tensors.
-    pub fn elements(&self) -> u64 {
-        self.tensors().iter().map(Tensor::elements).sum()
     }
 
     /// Refuses an invalid shape, and one that `quant` cannot pack. `vocab_min` is the size of the

@@ -152,6 +152,11 @@ impl Shape {
         tensors
     }
 
+    /// The number of elements in all tensors.
+    pub fn elements(&self) -> u64 {
+        self.tensors().iter().map(Tensor::elements).sum()
+    }
+
     /// The key and value heads of a block, and the numbers in its heads.
     pub(super) fn heads_of(&self, layer: u32) -> [u32; 2] {
         if self.architecture == Architecture::Gemma4 && !self.has_window(layer) {
