@@ -65,6 +65,7 @@ unsafe fn multiply_lanes<S: Simd, F: Format, const ROWS: usize>(work: &Work, fir
         // With a set whose unsigned bytes end before the largest code, 128 is subtracted here.
         let is_signed = F::CODE_MAX > S::CODE_MAX;
         const { assert!(F::CODE_MAX <= S::CODE_MAX || F::OFFSET == 128) };
+        const { assert!(!matches!(F::MINIMA, Minima::Float) || F::COLUMNS == CHUNK) };
         let adds_pairs = S::ADDS_PAIRS && !is_signed;
         let most = if adds_pairs { pair_sums_max::<F>() } else { 1 };
         let ones = S::splat_lane(0x0001_0001);

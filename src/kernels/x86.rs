@@ -63,7 +63,7 @@ pub fn delta(set: InstructionSet, numbers: usize) -> Option<delta::Run> {
 }
 
 /// The rows of activations that a kernel takes at once. With 16 registers, sums of more than four rows
-/// do not stay in them if a chunk has several scales: Q6_K took twice as long with six.
+/// do not stay in them if a chunk has several scales, and Q6_K was slower with six.
 const fn rows_max<S: Simd, F: Format>(all: usize) -> usize {
     if S::LANES == 8 && F::CHUNK_SCALES > 1 && all > 4 { 4 } else { all }
 }

@@ -1,5 +1,5 @@
-//! Checks our kernels before they are used: compares small products, attentions and gated delta nets
-//! with llama.cpp's.
+//! Checks our kernels before they are used: compares small products (also of experts), attentions and
+//! gated delta nets with llama.cpp's.
 
 use std::sync::OnceLock;
 
@@ -27,8 +27,11 @@ pub(super) fn kernels(choice: KernelChoice) -> Option<InstructionSet> {
                 set.name()
             );
         }
-        let others =
-            [("attention", attentions::is_right(set)), ("gated delta nets", deltas::is_right(set))];
+        let others = [
+            ("experts", products::has_right_experts()),
+            ("attention", attentions::is_right(set)),
+            ("gated delta nets", deltas::is_right(set)),
+        ];
         for (name, _) in others.iter().filter(|(_, is_right)| !is_right) {
             tracing::error!(
                 "the {} kernel for {name} gives wrong results; llama.cpp's kernels compute \

@@ -181,15 +181,34 @@ pub(super) fn is_right(set: InstructionSet, ggml_type: u32) -> bool {
     }
     // The weights have a strip and a part of one; the activations have more rows than one call of a
     // kernel takes.
-    let sizes = Sizes { ggml_type, rows: 24, columns: 512, inputs: 11, copies: 1, experts: None };
+    equals(Sizes { ggml_type, rows: 24, columns: 512, inputs: 11, copies: 1, experts: None })
+}
+
+/// Whether a small product with experts equals llama.cpp's. The kernels of the types are checked apart.
+pub(super) fn has_right_experts() -> bool {
+    let experts = Some(Experts { count: 5, chosen: 2, own_inputs: true });
+    let ggml_type = sys::GGML_TYPE_Q4_K;
+    equals(Sizes { ggml_type, rows: 120, columns: 512, inputs: 11, copies: 1, experts })
+}
+
+/// Whether our kernel and llama.cpp's give the same product of waves, except for rounding.
+fn equals(sizes: Sizes) -> bool {
+    let Sizes { ggml_type, rows, columns, inputs, experts, .. } = sizes;
     let wave = |i: usize, step: f32| (i as f32 * step).sin();
-    let weights: Vec<f32> = (0..sizes.rows * sizes.columns).map(|i| wave(i, 0.37)).collect();
-    let input: Vec<f32> = (0..sizes.inputs * sizes.columns).map(|i| wave(i, 0.11)).collect();
-    let weights = quantise(ggml_type, sizes.columns, &weights);
+    let count = experts.map_or(1, |experts| experts.count);
+    let own = experts.map_or(1, |experts| if experts.own_inputs { experts.chosen } else { 1 });
+    let weights: Vec<f32> = (0..count * rows * columns).map(|i| wave(i, 0.37)).collect();
+    let input: Vec<f32> = (0..inputs * own * columns).map(|i| wave(i, 0.11)).collect();
+    let weights = quantise(ggml_type, columns, &weights);
     let pool = Pool::new(1, false);
     let of = |ours: bool| {
         let mut product = ProductGraph::new(sizes, &weights, ours, &pool);
         product.set_input(&input);
+        if let Some(Experts { count, chosen, .. }) = experts {
+            // A token's experts differ.
+            let expert = |i: usize| ((i / chosen + i % chosen) % count) as i32;
+            product.set_choices(&(0..inputs * chosen).map(expert).collect::<Vec<_>>());
+        }
         product.run();
         product.output()
     };

@@ -11,7 +11,12 @@
 //! `4v + i`.
 
 use super::super::simd::Simd;
-use super::{VECTORS, set_word, word};
+
+/// Columns in a chunk.
+pub const CHUNK: usize = 32;
+
+/// Vectors in a chunk. Each has four columns.
+pub const VECTORS: usize = CHUNK / 4;
 
 /// Bytes of a chunk's nibbles.
 pub const NIBBLES_BYTES: usize = 256;
@@ -21,6 +26,16 @@ pub const PAIRS_BYTES: usize = 128;
 
 /// Bytes of a chunk's single bits.
 pub const BITS_BYTES: usize = 64;
+
+/// Reads four bytes, lowest first.
+pub fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Writes four bytes, the lowest first.
+pub fn set_word(bytes: &mut [u8], at: usize, word: u32) {
+    bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
+}
 
 /// Packs a row's codes of 4 bits into `to`.
 pub fn pack_nibbles(to: &mut [u8], row: usize, codes: impl Fn(usize) -> u32) {

@@ -8,8 +8,7 @@
 
 use super::super::simd::Simd;
 use super::codes::{NIBBLES_BYTES, nibble, nibbles, pack_bytes};
-use super::q8_0::one_scale;
-use super::{Format, SCALES_MAX, STRIP_ROWS, half};
+use super::{Format, STRIP_ROWS, half};
 
 /// The type IQ4_NL.
 pub struct Iq4Nl;
@@ -41,12 +40,6 @@ impl Format for Iq4Nl {
         for (column, weight) in weights.iter_mut().enumerate() {
             *weight = scale * number(nibble(codes, row, column));
         }
-    }
-
-    #[inline(always)]
-    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the caller guarantees it.
-        unsafe { one_scale::<S>(head, row) }
     }
 
     #[inline(always)]

@@ -37,22 +37,21 @@ pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
 
+pub use codes::{CHUNK, VECTORS, set_word, word};
+
 use super::simd::Simd;
 
 /// Rows in a strip.
 pub const STRIP_ROWS: usize = 16;
-
-/// Columns in a chunk.
-pub const CHUNK: usize = 32;
-
-/// Vectors in a chunk. Each has four columns.
-pub const VECTORS: usize = CHUNK / 4;
 
 /// Most scales of a row in a tile.
 pub const SCALES_MAX: usize = 16;
 
 /// Most pairs of minima of a row in a tile.
 pub const PAIRS_MAX: usize = SCALES_MAX / 2;
+
+/// Bytes of a number of 16 bits for each row of a strip.
+pub const HALVES_BYTES: usize = 2 * STRIP_ROWS;
 
 /// Bytes of a cache line. Strips and rows of activations are aligned to it.
 pub const LINE: usize = 64;
@@ -99,11 +98,20 @@ pub trait Format {
     fn unpack(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32]);
 
     /// The scales of rows `row..row + S::LANES` of a tile, one vector for each group of
-    /// columns. Unused entries are 0.
+    /// columns. Unused entries are 0. By default, the head begins with 16 halves, a scale for each
+    /// row.
     ///
     /// # Safety
     /// As [`Simd`] asks; `head` points to [`Self::HEAD_BYTES`], and `row` is 0, or 8 with 8 lanes.
-    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX];
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
+        // SAFETY: the caller guarantees it; this reads the halves from `row` on.
+        unsafe {
+            let mut scales = [S::splat_f32(0.0); SCALES_MAX];
+            scales[0] = S::load_f16(head.add(2 * row));
+            scales
+        }
+    }
 
     /// The minima of these rows, as 16-bit integers: each lane of vector `pair` has those of the
     /// scales `2 pair` and `2 pair + 1`. The second value is the scale of the minima.
@@ -114,19 +122,25 @@ pub trait Format {
         unreachable!("{} has no integers as minima", Self::NAME)
     }
 
-    /// The minimum of these rows, where it is a float.
+    /// The minimum of these rows, where it is a float: the 16 halves behind the scales.
     ///
     /// # Safety
     /// As for [`Self::scales`].
-    unsafe fn minimum<S: Simd>(_head: *const u8, _row: usize) -> S::Float {
-        unreachable!("{} has no floats as minima", Self::NAME)
+    #[inline(always)]
+    unsafe fn minimum<S: Simd>(head: *const u8, row: usize) -> S::Float {
+        // SAFETY: the caller guarantees it; this reads the second halves from `row` on.
+        unsafe { S::load_f16(head.add(HALVES_BYTES + 2 * row)) }
     }
 
-    /// The codes of these rows in vector `v` of a chunk, four columns.
+    /// The codes of these rows in vector `v` of a chunk, four columns. By default, they are nibbles.
     ///
     /// # Safety
     /// As for [`Self::scales`]; `chunk` points to [`Self::CHUNK_BYTES`].
-    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int;
+    #[inline(always)]
+    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
+        // SAFETY: the caller guarantees it.
+        unsafe { codes::nibbles::<S>(chunk, row, v) }
+    }
 }
 
 /// Bytes of the heads of a strip.
@@ -177,16 +191,6 @@ pub fn unpack_row<F: Format>(packed: &[u8], row: usize, weights: &mut [f32]) {
     for ((head, codes), weights) in heads.zip(codes).zip(weights.chunks_exact_mut(F::COLUMNS)) {
         F::unpack(head, codes, row % STRIP_ROWS, weights);
     }
-}
-
-/// Reads four bytes, lowest first.
-pub fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-/// Writes four bytes, the lowest first.
-pub fn set_word(bytes: &mut [u8], at: usize, word: u32) {
-    bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
 }
 
 /// Reads a 16-bit float.

@@ -7,10 +7,8 @@
 //! the same two columns, so packing only moves a row's bytes.
 //! ```
 
-use super::super::simd::Simd;
-use super::codes::{NIBBLES_BYTES, nibble, nibbles, pack_bytes};
-use super::q8_0::one_scale;
-use super::{Format, SCALES_MAX, STRIP_ROWS, half};
+use super::codes::{NIBBLES_BYTES, nibble, pack_bytes};
+use super::{Format, STRIP_ROWS, half};
 
 /// The type Q4_0.
 pub struct Q4_0;
@@ -38,17 +36,5 @@ impl Format for Q4_0 {
         for (column, weight) in weights.iter_mut().enumerate() {
             *weight = scale * (f32::from(nibble(codes, row, column)) - 8.0);
         }
-    }
-
-    #[inline(always)]
-    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the caller guarantees it.
-        unsafe { one_scale::<S>(head, row) }
-    }
-
-    #[inline(always)]
-    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-        // SAFETY: the caller guarantees it.
-        unsafe { nibbles::<S>(chunk, row, v) }
     }
 }

@@ -6,19 +6,14 @@
 //! chunk of 32 columns x 16 rows, 256 bytes: nibbles, as in Q4_0
 //! ```
 
-use super::super::simd::Simd;
-use super::codes::{NIBBLES_BYTES, nibble, nibbles, pack_bytes};
-use super::q8_0::one_scale;
-use super::{Format, Minima, SCALES_MAX, STRIP_ROWS, half};
+use super::codes::{NIBBLES_BYTES, nibble, pack_bytes};
+use super::{Format, HALVES_BYTES, Minima, STRIP_ROWS, half};
 
 /// The type Q4_1.
 pub struct Q4_1;
 
 /// Bytes of a head with scales and minima.
-pub const HEAD_BYTES: usize = 2 * MINIMA;
-
-/// Offset of the minima.
-const MINIMA: usize = 32;
+pub const HEAD_BYTES: usize = 2 * HALVES_BYTES;
 
 impl Format for Q4_1 {
     const GGML_TYPE: i32 = 3;
@@ -45,43 +40,15 @@ impl Format for Q4_1 {
             *weight = f32::from(nibble(codes, row, column)) * scale + minimum;
         }
     }
-
-    #[inline(always)]
-    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the caller guarantees it.
-        unsafe { one_scale::<S>(head, row) }
-    }
-
-    #[inline(always)]
-    unsafe fn minimum<S: Simd>(head: *const u8, row: usize) -> S::Float {
-        // SAFETY: the caller guarantees it.
-        unsafe { minimum::<S>(head, row) }
-    }
-
-    #[inline(always)]
-    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-        // SAFETY: the caller guarantees it.
-        unsafe { nibbles::<S>(chunk, row, v) }
-    }
 }
 
 /// Packs the scale and the minimum of a block, which begins with them.
 pub fn pack_head(head: &mut [u8], row: usize, block: &[u8]) {
     head[2 * row..][..2].copy_from_slice(&block[..2]);
-    head[MINIMA + 2 * row..][..2].copy_from_slice(&block[2..4]);
+    head[HALVES_BYTES + 2 * row..][..2].copy_from_slice(&block[2..4]);
 }
 
 /// The scale and the minimum of a row.
 pub fn unpack_head(head: &[u8], row: usize) -> (f32, f32) {
-    (half(head, 2 * row), half(head, MINIMA + 2 * row))
-}
-
-/// The minima of the rows from `row` on.
-///
-/// # Safety
-/// As [`Format::minimum`].
-#[inline(always)]
-pub unsafe fn minimum<S: Simd>(head: *const u8, row: usize) -> S::Float {
-    // SAFETY: the head has 16 minima; this reads those from `row` on.
-    unsafe { S::load_f16(head.add(MINIMA + 2 * row)) }
+    (half(head, 2 * row), half(head, HALVES_BYTES + 2 * row))
 }

@@ -7,7 +7,7 @@
 //! ```
 
 use super::super::simd::Simd;
-use super::codes::{NIBBLES_BYTES, nibble, nibbles, pack_nibbles};
+use super::codes::{NIBBLES_BYTES, nibble, pack_nibbles};
 use super::{CHUNK, Format, Minima, PAIRS_MAX, SCALES_MAX, STRIP_ROWS, k_scales, word};
 
 /// The type Q4_K.
@@ -54,12 +54,6 @@ impl Format for Q4K {
     unsafe fn minima<S: Simd>(head: *const u8, row: usize) -> ([S::Int; PAIRS_MAX], S::Float) {
         // SAFETY: the caller guarantees it.
         unsafe { k_scales::minima::<S>(head, row) }
-    }
-
-    #[inline(always)]
-    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-        // SAFETY: the caller guarantees it.
-        unsafe { nibbles::<S>(chunk, row, v) }
     }
 }
 

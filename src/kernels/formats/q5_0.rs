@@ -10,8 +10,7 @@ use super::super::simd::Simd;
 use super::codes::{
     BITS_BYTES, NIBBLES_BYTES, bit, bits, nibble, nibbles, pack_bits, pack_bytes, spread,
 };
-use super::q8_0::one_scale;
-use super::{Format, SCALES_MAX, STRIP_ROWS, half, word};
+use super::{Format, STRIP_ROWS, half, word};
 
 /// The type Q5_0.
 pub struct Q5_0;
@@ -39,12 +38,6 @@ impl Format for Q5_0 {
         for (column, weight) in weights.iter_mut().enumerate() {
             *weight = scale * (f32::from(unpack_code(codes, row, column)) - 16.0);
         }
-    }
-
-    #[inline(always)]
-    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the caller guarantees it.
-        unsafe { one_scale::<S>(head, row) }
     }
 
     #[inline(always)]

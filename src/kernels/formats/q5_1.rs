@@ -8,10 +8,9 @@
 
 use super::super::simd::Simd;
 use super::codes::{BITS_BYTES, NIBBLES_BYTES};
-use super::q4_1::{self, minimum, pack_head, unpack_head};
+use super::q4_1::{self, pack_head, unpack_head};
 use super::q5_0::{code, pack_codes, unpack_code};
-use super::q8_0::one_scale;
-use super::{Format, Minima, SCALES_MAX, STRIP_ROWS};
+use super::{Format, Minima, STRIP_ROWS};
 
 /// The type Q5_1.
 pub struct Q5_1;
@@ -40,18 +39,6 @@ impl Format for Q5_1 {
         for (column, weight) in weights.iter_mut().enumerate() {
             *weight = f32::from(unpack_code(codes, row, column)) * scale + minimum;
         }
-    }
-
-    #[inline(always)]
-    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the caller guarantees it.
-        unsafe { one_scale::<S>(head, row) }
-    }
-
-    #[inline(always)]
-    unsafe fn minimum<S: Simd>(head: *const u8, row: usize) -> S::Float {
-        // SAFETY: the caller guarantees it.
-        unsafe { minimum::<S>(head, row) }
     }
 
     #[inline(always)]

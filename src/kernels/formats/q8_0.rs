@@ -12,7 +12,7 @@
 //! adds 128 to each code, and [`Format::OFFSET`] subtracts it from the product.
 
 use super::super::simd::Simd;
-use super::{Format, SCALES_MAX, STRIP_ROWS, VECTORS, half, set_word, word};
+use super::{Format, STRIP_ROWS, VECTORS, half, set_word, word};
 
 /// The type Q8_0.
 pub struct Q8_0;
@@ -46,28 +46,8 @@ impl Format for Q8_0 {
     }
 
     #[inline(always)]
-    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the caller guarantees it.
-        unsafe { one_scale::<S>(head, row) }
-    }
-
-    #[inline(always)]
     unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
         // SAFETY: a chunk has eight vectors of 64 bytes.
         unsafe { S::load(chunk.add(64 * v + 4 * row)) }
-    }
-}
-
-/// The scales of a head of 16 halves, one for each row.
-///
-/// # Safety
-/// As [`Format::scales`].
-#[inline(always)]
-pub unsafe fn one_scale<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-    // SAFETY: the head has 16 halves; this reads those from `row` on.
-    unsafe {
-        let mut scales = [S::splat_f32(0.0); SCALES_MAX];
-        scales[0] = S::load_f16(head.add(2 * row));
-        scales
     }
 }
