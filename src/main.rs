@@ -25,6 +25,7 @@ use corelane::prepare::ServedModel;
 use corelane::server::Control;
 use corelane::server::listener::Address;
 use corelane::systemd;
+use corelane::types::printable::printable;
 use corelane::types::{Calibration, KernelsInfo, OtherMatrices, TimedStep};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("corelane: {message}");
+            eprintln!("corelane: {}", printable(&message)); // it may have a file's name in it
             ExitCode::FAILURE
         }
     }
@@ -271,7 +272,7 @@ fn kernels(info: &KernelsInfo) -> String {
 }
 
 fn other_matrices(of: &OtherMatrices) -> String {
-    let because = if of.has_kernel { "used otherwise" } else { "no kernel" };
+    let because = if of.has_kernel { "not for this use" } else { "no kernel" };
     format!("{} {} ({because})", of.count, of.type_name)
 }
 
@@ -346,5 +347,5 @@ Try it:
         threads = threads(&served.calibration),
     );
     // A closed standard output must not stop the server.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = std::io::stdout().write_all(printable(&text).as_bytes());
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use corelane::config::ServeConfig;
 use corelane::hub;
 use corelane::placement::{Topology, cpu_quota};
+use corelane::types::printable::printable;
 
 use super::serve::ServeArgs;
 use crate::doctor::{self, Finding, Kernel, Severity};
@@ -44,7 +45,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), String> {
     } else {
         findings.iter().map(shown).collect()
     };
-    let _ = std::io::stdout().write_all(text.as_bytes()); // nobody reads if it is closed
+    let _ = std::io::stdout().write_all(printable(&text).as_bytes()); // nobody reads if it is closed
     match findings.iter().filter(|finding| finding.state == Severity::Bad).count() {
         0 => Ok(()),
         bad => Err(format!("{bad} of {} findings are bad", findings.len())),

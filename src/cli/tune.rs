@@ -9,6 +9,7 @@ use corelane::flags::EngineArgs;
 use corelane::model::load::{self, Source};
 use corelane::tune::{self, Series, Tuned};
 use corelane::types::Calibration;
+use corelane::types::printable::printable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,7 +46,7 @@ pub fn run(args: &TuneArgs) -> Result<(), String> {
     }
     let (name, source, tuned) = measure(args)?;
     let text = toml_of(&name, &source, &tuned, args.engine.threads);
-    let _ = std::io::stdout().write_all(text.as_bytes()); // nobody reads if it is closed
+    let _ = std::io::stdout().write_all(printable(&text).as_bytes()); // nobody reads if it is closed
     if let Some(path) = &args.output {
         fs::File::create_new(path)
             .and_then(|mut file| file.write_all(text.as_bytes()))

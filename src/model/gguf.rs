@@ -29,6 +29,20 @@ pub struct TensorInfo {
     offset: u64,
 }
 
+impl TensorInfo {
+    /// Whether weights may have its type. llama.cpp ends the process when it computes with others,
+    /// or reads memory that is not its own.
+    pub fn may_be_weights(&self) -> bool {
+        // SAFETY: ggml checked the type when it read the file, and the description is a constant.
+        let to_float = unsafe { (*sys::ggml_get_type_traits(self.type_number)).to_float };
+        let is_table_of_experts = self.name.contains("tid2eid"); // DeepSeek 4's, of integers
+        to_float.is_some()
+            || self.type_number == sys::GGML_TYPE_F32
+            || is_table_of_experts
+            || !self.name.ends_with(".weight")
+    }
+}
+
 /// Reads the header and skips the data.
 const HEADER_ONLY: sys::gguf_init_params =
     sys::gguf_init_params { no_alloc: true, ctx: ptr::null_mut() };

@@ -8,6 +8,10 @@ use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_sys_2 as sys;
 
 use crate::kernels::ggml;
+use crate::types::printable::one_line;
+
+/// Most characters of an error of llama.cpp, which may have a file's text in it.
+const ERROR_CHARS_MAX: usize = 500;
 
 /// Starts llama.cpp, once per process.
 pub fn start() -> &'static LlamaBackend {
@@ -67,9 +71,9 @@ fn forget_error() {
     ERROR.take();
 }
 
-/// `": <llama.cpp's error>"`, or nothing without an error.
+/// `": <llama.cpp's error>"` in one line, or nothing without an error.
 pub fn error() -> String {
-    let message = ERROR.take();
+    let message = one_line(&ERROR.take(), ERROR_CHARS_MAX);
     if message.is_empty() { message } else { format!(": {message}") }
 }
 

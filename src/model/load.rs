@@ -19,10 +19,15 @@ use super::llama::raw;
 use super::shards::{self, others};
 use super::vocab::Vocab;
 use super::{builtin, checked, library};
+use crate::kernels::formats::STRIP_ROWS;
 use crate::kernels::ggml::{self, Packed};
-use crate::kernels::{InstructionSet, KernelChoice};
+use crate::kernels::{InstructionSet, KernelChoice, TYPES};
 use crate::memory::{available_bytes, gib};
+use crate::types::printable::one_line;
 use crate::types::{KernelsInfo, ModelInfo, OtherMatrices, Pooling};
+
+/// Most characters of a model's name: it is in every reply.
+const NAME_CHARS_MAX: usize = 256;
 
 /// The source of the served model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +89,18 @@ pub enum LoadError {
         bytes: u64,
         /// The memory available.
         available: u64,
+    },
+    /// A tensor has a type that stands only for intermediate results.
+    #[error(
+        "{path} is damaged: its tensor {tensor} has the type {type_name}, which no weights have"
+    )]
+    NotWeights {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// Its type's name.
+        type_name: String,
     },
     /// llama.cpp refused it.
     #[error("llama.cpp cannot load {path}{reason}")]
@@ -202,20 +219,32 @@ fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
         let found = String::from_utf8_lossy(&magic).into_owned();
         return Err(LoadError::NotGguf { path: path.to_owned(), found });
     }
+    let tensors: Vec<_> = shards::tensors(path).collect(); // none if llama.cpp cannot read them
+    if let Some(TensorInfo { name, type_name, .. }) = tensors.iter().find(|of| !of.may_be_weights())
+    {
+        let (path, tensor) = (path.to_owned(), one_line(name, NAME_CHARS_MAX));
+        return Err(LoadError::NotWeights { path, tensor, type_name: type_name.clone() });
+    }
     // Check first, because the kernel would kill the process without a message. A packed matrix is
     // first read into a separate buffer, one matrix at a time, so the largest one counts twice.
     // (llama.cpp leaves some large tables of a few models in the file. They are counted here, too.)
-    let bytes = metadata.len() + bytes_of_others(path) + largest_tensor_bytes(path);
+    let padding = tensors.iter().map(padding_bytes).fold(0, u64::saturating_add);
+    let largest = tensors.iter().map(|tensor| tensor.bytes).max().unwrap_or(0);
+    let bytes = metadata.len() + bytes_of_others(path);
+    let bytes = bytes.saturating_add(padding).saturating_add(largest);
     if bytes > available {
         return Err(LoadError::TooLarge { path: path.to_owned(), bytes, available });
     }
     Ok(())
 }
 
-/// Size of a file's largest tensor; 0 for a damaged file, which llama.cpp reports.
-fn largest_tensor_bytes(path: &Path) -> u64 {
-    let tensors = Gguf::open(path).map(|file| file.tensors()).unwrap_or_default();
-    tensors.iter().map(|tensor| tensor.bytes).max().unwrap_or(0)
+/// Bytes of the rows that fill up the last strip of a packed matrix, or that of each expert.
+fn padding_bytes(tensor: &TensorInfo) -> u64 {
+    let [_, rows, ..] = tensor.dims;
+    let is_packed = TYPES.contains(&tensor.type_number.cast_signed()) && rows > 0;
+    let row_bytes = |rows| tensor.bytes / rows; // of all experts
+    let padding = rows.next_multiple_of(STRIP_ROWS as u64) - rows;
+    if is_packed { row_bytes(rows).saturating_mul(padding) } else { 0 }
 }
 
 /// Size of a model's other files.
@@ -256,19 +285,15 @@ fn open(
     Ok((model, info))
 }
 
-/// Replaces the control characters of a file's text by spaces: they could add lines to a log, a
-/// terminal or a configuration.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
 fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
     let file_name = || path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
+    // A file's text could add lines to a log, a terminal or a configuration.
+    let shown = |text: String| one_line(&text, NAME_CHARS_MAX);
     let n_embd = usize::try_from(model.n_embd()).unwrap_or(0);
     let ranks = has_ranking_head(file);
     ModelInfo {
-        name: printable(&model.meta_val_str("general.name").unwrap_or_else(|_| file_name())),
-        architecture: model.meta_val_str("general.architecture").unwrap_or_default(),
+        name: shown(model.meta_val_str("general.name").unwrap_or_else(|_| file_name())),
+        architecture: shown(model.meta_val_str("general.architecture").unwrap_or_default()),
         quantization: quantization(model),
         modified: if path == file { modified(file) } else { 0 },
         n_params: model.n_params(),
@@ -392,6 +417,49 @@ mod tests {
         assert_eq!(bytes_of_others(Path::new("m.gguf")), 0);
         fs::remove_dir_all(&folder).unwrap();
     }
+
+    /// A file of 18 bytes a row would take 16 times as much.
+    #[test]
+    fn the_rows_that_fill_up_a_strip_count() {
+        let bytes_of = |kind, rows, experts| {
+            let mut header = Gguf::empty();
+            header.add_tensor("blk.0.ffn_up.weight", kind, [32, rows, experts]);
+            padding_bytes(&header.tensors()[0])
+        };
+        assert_eq!(bytes_of(sys::GGML_TYPE_Q4_0, 1, 1), 15 * 18);
+        assert_eq!(bytes_of(sys::GGML_TYPE_Q4_0, 17, 3), 15 * 3 * 18);
+        assert_eq!(bytes_of(sys::GGML_TYPE_Q4_0, 32, 3), 0);
+        assert_eq!(bytes_of(sys::GGML_TYPE_F32, 1, 1), 0, "not packed");
+    }
+
+    #[test]
+    fn types_that_no_weights_have_are_refused() {
+        let path = std::env::temp_dir().join(format!("corelane-types-{}", std::process::id()));
+        let check = |name, kind| {
+            let mut header = Gguf::empty();
+            header.add_tensor(name, kind, [256, 1, 1]);
+            fs::write(&path, header.header()).unwrap();
+            check_file(&path, u64::MAX).map_err(|error| error.to_string())
+        };
+        library::start();
+        let name = "blk.0.\x1b[2Jffn_up.weight";
+        for (kind, type_name) in [
+            (sys::GGML_TYPE_Q8_1, "q8_1"),
+            (sys::GGML_TYPE_Q8_K, "q8_K"),
+            (sys::GGML_TYPE_I8, "i8"),
+            (sys::GGML_TYPE_I64, "i64"),
+            (sys::GGML_TYPE_F64, "f64"),
+        ] {
+            let error = check(name, kind).unwrap_err();
+            let says = format!("blk.0. [2Jffn_up.weight has the type {type_name}, which no");
+            assert!(error.contains(&says), "{error}");
+        }
+        assert_eq!(check("token_embd.weight", sys::GGML_TYPE_F32), Ok(()));
+        assert_eq!(check("blk.0.ffn_gate_tid2eid.weight", sys::GGML_TYPE_I32), Ok(()));
+        assert_eq!(check("d2t", sys::GGML_TYPE_I64), Ok(()), "no weights");
+        fs::remove_file(&path).unwrap();
+    }
+
     /// As in models whose first layers are recurrent.
     #[test]
     fn layers_may_have_different_numbers_of_heads() {

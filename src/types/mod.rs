@@ -7,6 +7,7 @@ pub mod chain;
 pub mod digits;
 mod file_id;
 mod ids;
+pub mod printable;
 pub mod reasoning;
 mod threads;
 
@@ -504,8 +505,8 @@ pub struct OtherMatrices {
     pub type_name: String,
     /// Their number.
     pub count: usize,
-    /// Whether there is a kernel for the type. The matrices are then not used for products, or in a
-    /// way that the kernel does not know.
+    /// Whether there is a kernel for the type. The matrices then have no whole blocks, are not used
+    /// for products, or in a way that the kernel does not know.
     pub has_kernel: bool,
 }
 

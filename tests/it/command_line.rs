@@ -119,6 +119,12 @@ fn a_bad_model_is_one_clear_line() {
     let text = scratch("text.gguf", b"hello, I am no model");
     let line = refused(&["-m", text.to_str().unwrap()]);
     assert!(line.contains("not a GGUF file") && line.contains("hell"), "{line}");
+    let name = scratch("x\x1b]0;y\x07\u{202e}.gguf", b"hello");
+    let line = refused(&["-m", name.to_str().unwrap()]);
+    assert!(
+        line.contains("x ]0;y  .gguf is not a GGUF file"),
+        "the terminal obeys nothing: {line:?}"
+    );
     let empty = scratch("empty.gguf", b"");
     assert!(refused(&["-m", empty.to_str().unwrap()]).contains("not a GGUF file"));
     let gguf = corelane::model::builtin::GGUF;

@@ -2,9 +2,11 @@
 
 use std::io::Write;
 
-/// Writes to standard output. Ignores that it is closed.
+use corelane::types::printable::printable;
+
+/// Writes to standard output text that may have names from files in it. Ignores that it is closed.
 pub fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = std::io::stdout().write_all(printable(text).as_bytes());
 }
 
 /// A number of bytes in MB or GB.

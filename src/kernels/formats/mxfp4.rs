@@ -5,7 +5,7 @@
 //! ```text
 //! head of a tile, 16 bytes: an exponent for each row; the scale is 2 ^ (exponent - 128), because the
 //!                           numbers of the codes are doubled. (255, not a number in the
-//!                           specification, becomes infinity)
+//!                           specification, counts as 254)
 //!
 //! chunk of 32 columns x 16 rows, 256 bytes: nibbles, as in Q4_0
 //! ```
@@ -36,7 +36,7 @@ impl Format for Mxfp4 {
 
     fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
         for (row, block) in blocks.iter().enumerate() {
-            head[row] = block[0];
+            head[row] = block[0].min(254);
             pack_bytes(codes, row, &block[1..]);
         }
     }

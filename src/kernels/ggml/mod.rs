@@ -24,9 +24,6 @@ use super::team::Team;
 /// Most threads that pack weights when a model is loaded. More threads would only wait for memory.
 const PACK_THREADS_MAX: usize = 16;
 
-/// With experts, the padding is at most this share of the weights: one part in eight.
-const PADDING_SHARE: usize = 8;
-
 /// Least bytes of packed weights for each packing thread.
 const PACK_BYTES_MIN: usize = 256 * 1024;
 
@@ -191,15 +188,6 @@ impl Matrix {
         self.experts as usize // never negative
     }
 
-    /// Whether the rows that fill up the last strips, of each expert, are few. The memory that a model
-    /// needs is checked by the size of its file.
-    fn has_little_padding(&self, kernel: &Kernel) -> bool {
-        let row_bytes = self.columns() / kernel.block_columns * kernel.block_bytes;
-        let file_bytes = self.experts() * self.rows() * row_bytes;
-        let padding = self.packed_bytes(kernel).saturating_sub(file_bytes);
-        self.experts() == 1 || padding * PADDING_SHARE <= file_bytes
-    }
-
     /// Bytes in memory.
     fn packed_bytes(&self, kernel: &Kernel) -> usize {
         self.experts() * kernel.packed_bytes(self.rows(), self.columns())
@@ -209,8 +197,7 @@ impl Matrix {
 unsafe extern "C" fn is_wanted(matrix: *const Matrix) -> bool {
     // SAFETY: ggml.cpp passes a live matrix.
     let matrix = unsafe { &*matrix };
-    LOADING.get().is_some()
-        && matrix.kernel().is_some_and(|kernel| matrix.has_little_padding(&kernel))
+    LOADING.get().is_some() && matrix.kernel().is_some()
 }
 
 unsafe extern "C" fn packed_bytes(matrix: *const Matrix) -> usize {
