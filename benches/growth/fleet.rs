@@ -193,6 +193,7 @@ impl Server {
             queue_tokens: QUEUE_TOKENS,
             reuse: true,
             states: None,
+            logits: 0,
             pages: Pages::default(),
             files: None,
             own_cells: false,

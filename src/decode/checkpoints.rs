@@ -37,16 +37,6 @@ impl Checkpoint {
         Some((Self { id, position, serial: block.note().serial }, block))
     }
 
-    /// Copies the logits that were kept with it. Returns false if there are none.
-    pub fn logits(self, kept: &Kept, to: &mut [f32]) -> bool {
-        kept.logits(self.id, self.serial, to)
-    }
-
-    /// Notes that the logits at its place are those of the row before it.
-    pub fn name_logits(self, kept: &Kept) {
-        kept.name_logits(self.id, self.serial);
-    }
-
     /// The state, if its place still holds it.
     pub fn state(self, kept: &Kept) -> Option<Block<'_, StateNote>> {
         let (found, block) = Self::find(kept, self.id, self.position)?;

@@ -8,7 +8,7 @@ use super::slot::SlotState;
 use crate::clock::Micros;
 use crate::memory::StateNote;
 use crate::model::{Backend, DecodeRow};
-use crate::ring::message::{Batch, Failed, FailureReason, Load, Save};
+use crate::ring::message::{Batch, Failed, FailureReason, Load, Save, SaveKind};
 use crate::types::{Position, SlotId};
 
 /// Places for states that have memory before they are used: those of a chat's prompt.
@@ -91,43 +91,44 @@ impl<B: Backend> DecodeLane<B> {
         is_done
     }
 
-    /// Keeps the logits of a row, whose index in the last call is `index`, with the state that is to be
-    /// saved behind it. The sampler may change them.
+    /// Keeps the logits of a row, whose index in the last call is `index`, if the batch wants them. The
+    /// sampler may change them afterwards.
     pub(super) fn keep_logits(&mut self, index: usize, row: DecodeRow, batch: &mut Batch) {
-        let is_behind = |save: &&mut Save| {
-            save.logits && save.owner.slot == row.slot && save.position == row.position.next()
-        };
-        if let Some(save) = batch.saves.iter_mut().find(is_behind) {
-            save.logits = self.kept.put_logits(save.checkpoint, self.backend.logits(index));
+        let behind = row.position.next();
+        for save in &mut batch.saves {
+            if let SaveKind::Logits(place) = save.what
+                && (save.owner.slot, save.position) == (row.slot, behind)
+            {
+                save.is_made = self.kept.put_logits(place, behind, self.backend.logits(index));
+                self.logits_places = self.logits_places.max(place.index() + 1);
+            }
         }
     }
 
     /// Saves the states that stand where the batch wants them. The states of the others
     /// come behind the rows of the step.
     pub(super) fn save(&mut self, batch: &mut Batch) {
-        if batch.saves.is_empty() {
+        if batch.saves.iter().all(|save| save.state().is_none()) {
             return;
         }
         let began = self.metrics.clock.now();
         for save in batch.saves.iter_mut().filter(|save| !save.is_made) {
+            let SaveKind::State(checkpoint) = save.what else { continue };
             let slot = &mut self.slots[save.owner.slot.index()];
             // A sequence that has sampled its last token has run, too.
             let has_run = slot.generation == save.owner.generation && slot.state != SlotState::Free;
             if has_run
                 && slot.next == save.position
-                && let Some(mut state) = self.kept.state_mut(save.checkpoint)
+                && let Some(mut state) = self.kept.state_mut(checkpoint)
             {
-                self.places = self.places.max(save.checkpoint.index() + 1);
+                self.places = self.places.max(checkpoint.index() + 1);
                 let (note, bytes) = state.parts();
                 let length = self.backend.save(save.owner.slot, bytes);
                 save.is_made = length > 0;
                 if save.is_made {
-                    let Save { checkpoint, position, .. } = *save;
-                    let saved = Checkpoint::put(note, checkpoint, position, length, &self.kept);
+                    let saved =
+                        Checkpoint::put(note, checkpoint, save.position, length, &self.kept);
                     slot.checkpoint = Some(saved);
-                    if save.logits {
-                        saved.name_logits(&self.kept);
-                    }
                 } else {
                     *note = StateNote::default();
                 }
@@ -136,16 +137,19 @@ impl<B: Backend> DecodeLane<B> {
         batch.save_us += saturating(self.metrics.clock.now().since(began));
     }
 
-    /// Lets a part of the next places for states have memory. Returns false if there is nothing to do.
+    /// Lets a part of the next places for states and logits have memory. Returns false if there is
+    /// nothing to do.
     pub(super) fn make_ready(&mut self) -> bool {
-        self.kept.make_ready(self.places + PLACES_READY, &mut self.ready)
+        let places = [self.places, self.logits_places].map(|places| places + PLACES_READY);
+        self.kept.make_ready(places, &mut self.ready)
     }
 
     /// Notes that the other states were not saved, because the step failed or their sequences had
     /// ended.
     pub(super) fn forget_unsaved(&mut self, batch: &Batch) {
-        for save in batch.saves.iter().filter(|save| !save.is_made) {
-            if let Some(mut state) = self.kept.state_mut(save.checkpoint) {
+        let unmade = batch.saves.iter().filter(|save| !save.is_made);
+        for place in unmade.filter_map(Save::state) {
+            if let Some(mut state) = self.kept.state_mut(place) {
                 *state.parts().0 = StateNote::default();
             }
         }

@@ -91,14 +91,16 @@ pub struct DecodeLane<B> {
     backend: B,
     sampler: Sampler,
     slots: Box<[Slot]>,
-    /// Logits that were kept with a saved state.
+    /// Logits that were kept, of the sequence that starts.
     logits: Box<[f32]>, // [n_vocab], or empty if none are kept
     /// The rows that run in this step.
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
     /// Pages and saved states outside the KV cache.
     kept: Arc<Kept>,
-    /// The first places for states that were used, and what has memory of them and the next ones.
+    /// The first places for states and for logits that were used, and what has memory of them and the
+    /// next ones.
     places: usize,
+    logits_places: usize,
     ready: ReadyBytes,
     /// Guesses tokens that are not in the text, if there is one.
     drafter: Option<Box<dyn Drafter>>,
@@ -130,6 +132,7 @@ impl<B: Backend> DecodeLane<B> {
             rows: heapless::Vec::new(),
             kept: Arc::new(Kept::new(KeptSizes::default()).expect("nothing takes no memory")),
             places: 0,
+            logits_places: 0,
             ready: ReadyBytes::default(),
             drafter: None,
             first: 0,
@@ -154,7 +157,7 @@ impl<B: Backend> DecodeLane<B> {
     /// Lets the lane save states, and copy cells into pages.
     #[must_use]
     pub fn with_kept(self, kept: Arc<Kept>) -> Self {
-        let logits = vec![0.0; kept.logits_count()].into();
+        let logits = vec![0.0; kept.n_vocab()].into();
         Self { kept, logits, ..self }
     }
 
@@ -271,7 +274,7 @@ impl<B: Backend> DecodeLane<B> {
         if batch.guessed_rows > 0 {
             metrics.guess_us.observe(batch.guess_us.into());
         }
-        if !batch.saves.is_empty() {
+        if batch.saves.iter().any(|save| save.state().is_some()) {
             metrics.checkpoint_us.observe(batch.save_us.into());
         }
         metrics.step_us.observe(batch.decode_us.into());

@@ -14,7 +14,7 @@ impl<B: Backend> DecodeLane<B> {
     pub(super) fn start_all(&mut self, batch: &mut Batch) {
         for index in 0..batch.starts.len() {
             match self.start(&mut batch.starts[index]) {
-                Ok(()) if batch.starts[index].samples => self.sample_kept(index, batch),
+                Ok(()) if batch.starts[index].logits.is_some() => self.sample_kept(index, batch),
                 Ok(()) => {}
                 Err(failed) => batch.failed.push(failed).expect("one failure for each slot"),
             }
@@ -39,18 +39,18 @@ impl<B: Backend> DecodeLane<B> {
         } else {
             start.checkpoint.and_then(|id| Checkpoint::find(&self.kept, id, keep))
         };
-        let found = found.filter(|(checkpoint, _)| {
-            !start.samples || checkpoint.logits(&self.kept, &mut self.logits)
-        });
+        let has_logits =
+            start.logits.is_none_or(|place| self.kept.logits(place, start.keep, &mut self.logits));
+        let found = found.filter(|_| has_logits);
         let checkpoint = found.as_ref().map(|(checkpoint, _)| *checkpoint);
         let keep = match &found {
             Some((Checkpoint { position, .. }, state)) => {
                 self.backend.start(slot, source, *position, Some(state.saved()))
             }
-            None if start.checkpoint.is_none() && !is_lost => {
+            None if start.checkpoint.is_none() && !is_lost && has_logits => {
                 self.backend.start(slot, source, keep, None)
             }
-            // The state or its logits were not saved.
+            // The state or the logits were not saved.
             None => self.backend.start(slot, slot, Position(0), None),
         };
         drop(found);
@@ -92,7 +92,7 @@ impl<B: Backend> DecodeLane<B> {
     fn sample_kept(&mut self, start: usize, batch: &mut Batch) {
         let Start { owner, keep, .. } = batch.starts[start];
         let history = &self.slots[owner.slot.index()].history;
-        let last = keep.index() - 1; // a saved state has tokens before it
+        let last = keep.index() - 1; // a prompt has tokens
         let row = DecodeRow {
             token: history[last],
             position: Position(last as u32), // below sequence_tokens

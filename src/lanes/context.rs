@@ -34,19 +34,21 @@ const ROLLBACK_MAX: usize = 3;
 /// Fewest tokens of a long prompt between two saved states.
 const CHECKPOINT_TOKENS: usize = 512;
 
-/// The logits that may be kept with each saved state. With a sliding window, a text can go back by
-/// one token, and computes that instead.
-pub(super) fn kept_logits(info: &ModelInfo) -> usize {
-    if info.is_recurrent { info.n_vocab } else { 0 }
+/// Places for kept logits for each slot: those of a conversation's last two prompts.
+const LOGITS_OF_SLOT: usize = 2;
+
+/// Chooses the number of places for kept logits.
+pub(super) fn choose_logits(config: &ServeConfig) -> usize {
+    if config.cache_prompt { LOGITS_OF_SLOT * config.parallel } else { 0 }
 }
 
-/// Chooses the number of places for saved states, each of `place_bytes`; 0 bytes mean that the
+/// Chooses the number of places for saved states, each of `state_bytes`; 0 bytes mean that the
 /// model has no states.
-fn choose_checkpoints(config: &ServeConfig, place_bytes: usize, available_bytes: u64) -> usize {
-    if place_bytes == 0 || !config.cache_prompt {
+fn choose_checkpoints(config: &ServeConfig, state_bytes: usize, available_bytes: u64) -> usize {
+    if state_bytes == 0 || !config.cache_prompt {
         return 0;
     }
-    let fit = available_bytes as usize / CHECKPOINTS_PART / place_bytes;
+    let fit = available_bytes as usize / CHECKPOINTS_PART / state_bytes;
     let default = (CHECKPOINTS_OF_SLOT * config.parallel).min(fit);
     let wanted = config.ctx_checkpoints.map(|number| number * config.parallel);
     wanted.unwrap_or(default).min(CHECKPOINTS_MAX)
@@ -79,11 +81,8 @@ pub(super) fn choose_caches(
     request_bytes: u64,
     available: u64,
 ) -> Result<CacheSizes, String> {
-    let place_bytes = match footprint.state {
-        0 => 0,
-        state => state + size_of::<f32>() * kept_logits(info),
-    };
-    let checkpoints = choose_checkpoints(config, place_bytes, available);
+    let checkpoints = choose_checkpoints(config, footprint.state, available);
+    let logits_bytes = (choose_logits(config) * info.n_vocab * size_of::<f32>()) as u64;
     let rollback = choose_rollback(config, footprint, available);
     let (window, sequences) = (footprint.window as u32, config.parallel as u32 + 1); // one for pages
     let rows = step_rows(config.batch_rows, config.ubatch_rows, config.parallel) as u32;
@@ -92,10 +91,10 @@ pub(super) fn choose_caches(
         0 => sequences as usize * (1 + rollback as usize),
         _ => 1, // to copy one
     };
-    let states_bytes = (states * footprint.state + checkpoints * place_bytes) as u64;
+    let states_bytes = ((states + checkpoints) * footprint.state) as u64;
     let window_bytes = u64::from(window_cells) * footprint.window_cell as u64;
     let info = kept_info(config, info, footprint);
-    let taken = request_bytes + states_bytes + window_bytes;
+    let taken = request_bytes + states_bytes + window_bytes + logits_bytes;
     let context_tokens = choose_context(config, &info, draft, taken, available)?;
     let spare = spare_bytes(config, &info, draft, taken, available, context_tokens);
     Ok(CacheSizes { checkpoints, rollback, context_tokens, window_cells, spare })

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use rtrb::{Producer, RingBuffer};
 
-use self::context::{CacheSizes, checkpoint_interval, choose_caches, kept_logits, trained};
+use self::context::{CacheSizes, checkpoint_interval, choose_caches, choose_logits, trained};
 pub use self::context::{choose_context, choose_rollback};
 use self::decode::Models;
 pub use self::decode::start_decode;
@@ -224,7 +224,8 @@ impl Server {
             page_bytes,
             states: checkpoints,
             state_bytes: footprint.state,
-            logits: kept_logits(&info),
+            logits: choose_logits(&self.config),
+            n_vocab: info.n_vocab,
         };
         let folders = disk::open_folders(&self.config, &loaded.info, self.path.as_deref(), kept)?;
         let sizes = Sizes { context_tokens, sequence_tokens, states, rollback, pages, kept };
@@ -261,10 +262,11 @@ impl Server {
         let name = config.aliases.first().unwrap_or(&info.name).clone();
         let Sizes { context_tokens, sequence_tokens, states, rollback, pages, kept } = sizes;
         let store_bytes = kept.pages as u64 * kept.page_bytes as u64;
+        let logits = kept.logits;
         let kept = Arc::new(Kept::new(kept)?);
         let capacity = capacity(config, context_tokens, sequence_tokens);
         let files = folders.as_ref().map(|folders| folders.sizes);
-        let capacity = Capacity { states, pages, files, ..capacity };
+        let capacity = Capacity { states, logits, pages, files, ..capacity };
         let guessing = guessing(config, &info, rollback);
         let mut files = None;
         if let Some(folders) = folders {

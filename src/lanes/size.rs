@@ -100,6 +100,7 @@ pub fn capacity(config: &ServeConfig, context_tokens: u32, sequence_tokens: u32)
         queue_tokens: config.queue_tokens,
         reuse: config.cache_prompt,
         states: None,
+        logits: 0,
         pages: Pages::default(),
         files: None,
         own_cells: !config.cache.unified,

@@ -16,8 +16,8 @@ pub struct Kept {
     saves: AtomicU64,
 }
 
-/// The number of the save whose logits a place holds, from 1; 0 for none.
-type LogitsNote = u64;
+/// The tokens before the one whose logits a place holds; 0 if it holds none.
+type LogitsNote = Position;
 
 /// What a page holds.
 #[derive(Debug)]
@@ -58,8 +58,10 @@ pub struct KeptSizes {
     pub states: usize,
     /// Most bytes of a state.
     pub state_bytes: usize,
-    /// The logits that may be kept with a state; 0 keeps none.
+    /// Places for logits.
     pub logits: usize,
+    /// The logits of a place: those of the whole vocabulary.
+    pub n_vocab: usize,
 }
 
 impl Kept {
@@ -68,13 +70,15 @@ impl Kept {
     /// # Errors
     /// A sentence with the size, if the system refuses it.
     pub fn new(sizes: KeptSizes) -> Result<Self, String> {
-        let KeptSizes { pages, page_tokens, page_bytes, states, state_bytes, logits } = sizes;
+        let KeptSizes { pages, page_tokens, page_bytes, states, state_bytes, logits, n_vocab } =
+            sizes;
         let note = || PageNote { tokens: vec![0; page_tokens].into(), count: 0, length: 0 };
         let pages = Arena::new(pages, page_bytes, note)
             .map_err(|error| format!("{error} for the prefix store; lower --cache-ram"))?;
-        let of_states = |error| format!("{error} for saved states; lower --ctx-checkpoints");
-        let logits = Arena::new(states, size_of::<f32>() * logits, || 0).map_err(of_states)?;
-        let states = Arena::new(states, state_bytes, StateNote::default).map_err(of_states)?;
+        let logits = Arena::new(logits, size_of::<f32>() * n_vocab, || Position(0))
+            .map_err(|error| format!("{error} for logits; lower --parallel"))?;
+        let states = Arena::new(states, state_bytes, StateNote::default)
+            .map_err(|error| format!("{error} for saved states; lower --ctx-checkpoints"))?;
         Ok(Self { pages, states, logits, saves: AtomicU64::new(0) })
     }
 
@@ -98,36 +102,27 @@ impl Kept {
         self.states.write(place.index())
     }
 
-    /// The logits that may be kept with each state.
-    pub fn logits_count(&self) -> usize {
+    /// The logits of a place.
+    pub fn n_vocab(&self) -> usize {
         self.logits.block_bytes() / size_of::<f32>()
     }
 
-    /// Keeps the logits of the row before a state that is about to be saved. [`Kept::name_logits`]
-    /// says for which save they are. Returns false if there is no room for them.
-    pub fn put_logits(&self, place: CheckpointId, logits: &[f32]) -> bool {
+    /// Keeps the logits behind `position` tokens. Returns false if there is no room for them.
+    pub fn put_logits(&self, place: CheckpointId, position: Position, logits: &[f32]) -> bool {
         let Some(mut block) = self.logits.write(place.index()) else { return false };
         let (note, bytes) = block.parts();
-        *note = 0;
         let (chunks, _) = bytes.as_chunks_mut();
         if chunks.len() != logits.len() {
             return false;
         }
         chunks.iter_mut().zip(logits).for_each(|(chunk, logit)| *chunk = logit.to_le_bytes());
+        *note = position;
         true
     }
 
-    /// Notes that the logits at a place belong to the state of save `serial`.
-    pub fn name_logits(&self, place: CheckpointId, serial: u64) {
-        if let Some(mut block) = self.logits.write(place.index()) {
-            *block.parts().0 = serial;
-        }
-    }
-
-    /// Copies the logits that were kept with the state of save `serial`. Returns false if there are
-    /// none.
-    pub fn logits(&self, place: CheckpointId, serial: u64, to: &mut [f32]) -> bool {
-        let block = self.logits.read(place.index()).filter(|block| *block.note() == serial);
+    /// Copies the logits that were kept behind `position` tokens. Returns false if there are none.
+    pub fn logits(&self, place: CheckpointId, position: Position, to: &mut [f32]) -> bool {
+        let block = self.logits.read(place.index()).filter(|block| *block.note() == position);
         let Some(block) = block else { return false };
         let (chunks, _) = block.bytes().as_chunks();
         assert_eq!(chunks.len(), to.len(), "logits of the whole vocabulary");
@@ -135,11 +130,11 @@ impl Kept {
         true
     }
 
-    /// Asks the kernel for memory for a part of the first `places` for states. Returns false if all of
-    /// them have it.
-    pub fn make_ready(&self, places: usize, ready: &mut ReadyBytes) -> bool {
-        self.states.make_ready(places, &mut ready.states)
-            || self.logits.make_ready(places, &mut ready.logits)
+    /// Asks the kernel for memory for a part of the first places for states and for logits. Returns
+    /// false if all of them have it.
+    pub fn make_ready(&self, [states, logits]: [usize; 2], ready: &mut ReadyBytes) -> bool {
+        self.states.make_ready(states, &mut ready.states)
+            || self.logits.make_ready(logits, &mut ready.logits)
     }
 
     /// The number of a new save.

@@ -31,9 +31,9 @@ pub struct Batch {
     pub clears: heapless::Vec<SlotId, { 2 * SLOTS_MAX }>,
     /// Sequences that start, after the clears, in this order.
     pub starts: heapless::Vec<Start, { 2 * SLOTS_MAX }>,
-    /// Recurrent states that are saved, each before the rows of the step or behind those of its
-    /// slot.
-    pub saves: heapless::Vec<Save, { 3 * SLOTS_MAX }>,
+    /// States that are saved, each before the rows of the step or behind those of its slot, and logits
+    /// that are kept.
+    pub saves: heapless::Vec<Save, { 4 * SLOTS_MAX }>,
     /// Pages of the prefix store that are copied into slots, after the starts.
     pub loads: heapless::Vec<Load, PAGES_STEP_MAX>,
     /// Cells of slots that are copied into pages of the prefix store, before anything else.
@@ -178,9 +178,9 @@ pub struct Start {
     /// The state behind the prefix. `None` if that is the state of the slot, or if the
     /// model has no such state.
     pub checkpoint: Option<CheckpointId>,
-    /// The prefix is all of the sequence, and the next token is sampled from the logits that were
-    /// kept with the checkpoint, without a row.
-    pub samples: bool,
+    /// The prefix is all of the sequence, and the next token is sampled from these kept logits, without
+    /// a row.
+    pub logits: Option<CheckpointId>,
     /// Tokens of the prompt. Later tokens are generated.
     pub prompt_tokens: u32,
     /// The number of tokens at which the sequence ends, prompt included.
@@ -226,19 +226,36 @@ pub struct StorePage {
     pub is_made: bool,
 }
 
-/// A state to save.
+/// What to save of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Save {
     /// The sequence's slot and generation.
     pub owner: Owner,
-    /// The tokens before the state.
+    /// The tokens before the state, or those whose last row has the logits.
     pub position: Position,
-    /// Where to save it. What was there is lost.
-    pub checkpoint: CheckpointId,
-    /// To keep the logits of the row before it, too. Answer: false if there was no room for them.
-    pub logits: bool,
+    /// What to save, and where. What was there is lost.
+    pub what: SaveKind,
     /// Answer: it was saved. Otherwise the step failed, or the sequence had ended.
     pub is_made: bool,
+}
+
+/// What a [`Save`] saves, and its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveKind {
+    /// The state.
+    State(CheckpointId),
+    /// The logits of the next token.
+    Logits(CheckpointId),
+}
+
+impl Save {
+    /// The place for a state.
+    pub fn state(&self) -> Option<CheckpointId> {
+        match self.what {
+            SaveKind::State(place) => Some(place),
+            SaveKind::Logits(_) => None,
+        }
+    }
 }
 
 /// A sequence that failed in a step.

@@ -21,7 +21,7 @@ use super::tuning::{SLOT_KEPT_STEPS, SLOT_KEPT_TIME};
 use super::windows::Windows;
 use crate::fair::Turns;
 use crate::limits::{QUEUE_SEQUENCES, SEQUENCES_MAX, SLOTS_MAX};
-use crate::ring::message::{Batch, Guesses, Input, Row, Save};
+use crate::ring::message::{Batch, Guesses, Input, Row, Save, SaveKind};
 use crate::types::{CacheScope, KeyId, Logits, SequenceId, SlotId};
 
 /// See the module's description.
@@ -83,6 +83,7 @@ impl Books {
                 capacity.slots,
                 capacity.own_cells,
                 capacity.states.map_or(0, |states| states.checkpoints),
+                capacity.logits,
             ),
             windows: Windows::new(capacity.slots),
             shares: Shares::new(&capacity.weights, capacity.queue_sequences, capacity.queue_tokens),
@@ -192,17 +193,28 @@ impl Books {
         batch.rows.push(row).expect("room was counted");
     }
 
-    /// Saves the state of a running sequence behind its planned rows, if there is a place
-    /// for it, and with `logits` also those of the last of these rows.
-    pub fn save_state(&mut self, batch: &mut Batch, id: SequenceId, logits: bool) {
+    /// Saves the state of a running sequence behind its planned rows, if there is a place for it.
+    pub fn save_state(&mut self, batch: &mut Batch, id: SequenceId) {
+        let owner = self.sequences.get(id).owner();
+        let tokens = self.sequences.get(id).planned;
+        let place = self.cells.checkpoints.save(owner.slot, tokens, self.step);
+        self.push_save(batch, id, place.map(SaveKind::State));
+    }
+
+    /// Keeps the logits of the last planned row of a running sequence, if there is a place for them.
+    pub fn keep_logits(&mut self, batch: &mut Batch, id: SequenceId) {
+        let owner = self.sequences.get(id).owner();
+        let tokens = self.sequences.get(id).planned;
+        let place = self.cells.logits.save(owner.slot, tokens, self.step);
+        self.push_save(batch, id, place.map(SaveKind::Logits));
+    }
+
+    fn push_save(&self, batch: &mut Batch, id: SequenceId, what: Option<SaveKind>) {
+        let Some(what) = what else { return };
         let sequence = self.sequences.get(id);
         let (owner, position) = (sequence.owner(), sequence.next_position());
-        if let Some(checkpoint) =
-            self.cells.checkpoints.save(owner.slot, position.index(), self.step)
-        {
-            let save = Save { owner, position, checkpoint, logits, is_made: false };
-            batch.saves.push(save).expect("one for a start and one for the rows of each slot");
-        }
+        let save = Save { owner, position, what, is_made: false };
+        batch.saves.push(save).expect("two states and the logits of each slot");
     }
 
     /// Gives a slot free cells until it has `cells`.

@@ -23,6 +23,8 @@ pub struct Capacity {
     pub reuse: bool,
     /// How states are saved. `None` for models without any.
     pub states: Option<States>,
+    /// Places for logits that are kept behind a prompt, so that the same prompt computes nothing.
+    pub logits: usize,
     /// The pages of the prefix store. It needs one KV cache for all slots.
     pub pages: Pages,
     /// The files of the prefix store, if it has any.
@@ -77,7 +79,12 @@ impl Capacity {
     /// Whether one pass over the weights computes sequences with different numbers of rows.
     /// llama.cpp computes them one after another if they have caches or states of their own.
     pub(super) fn is_ragged(&self) -> bool {
-        !self.own_cells && self.states.is_none_or(|states| !states.is_recurrent)
+        !self.own_cells && !self.has_recurrent_states()
+    }
+
+    /// Whether recurrent layers have states.
+    pub(super) fn has_recurrent_states(&self) -> bool {
+        self.states.is_some_and(|states| states.is_recurrent)
     }
 
     /// Whether the states are the cells of sliding windows.

@@ -21,6 +21,8 @@ pub(super) struct Cells {
     slots: heapless::Vec<SlotCells, SLOTS_MAX>,
     /// The saved states behind the first tokens of the slots.
     pub checkpoints: Checkpoints,
+    /// The kept logits of the tokens behind them.
+    pub logits: Checkpoints,
 }
 
 /// The number of slots that use a cell.
@@ -39,8 +41,9 @@ struct SlotCells {
 }
 
 impl Cells {
-    /// `count` free cells for `slots` slots, and places for `checkpoints` saved states.
-    pub fn new(count: u32, slots: usize, own: bool, checkpoints: usize) -> Self {
+    /// `count` free cells for `slots` slots, and places for `checkpoints` saved states and for the
+    /// `logits` of as many texts.
+    pub fn new(count: u32, slots: usize, own: bool, checkpoints: usize, logits: usize) -> Self {
         Self {
             own,
             users: vec![Users::default(); count as usize],
@@ -48,6 +51,7 @@ impl Cells {
             held: 0,
             slots: (0..slots).map(|_| SlotCells::default()).collect(),
             checkpoints: Checkpoints::new(checkpoints, slots),
+            logits: Checkpoints::new(logits, slots),
         }
     }
 
@@ -118,6 +122,7 @@ impl Cells {
     pub fn copy(&mut self, from: SlotId, to: SlotId, tokens: usize) {
         assert_eq!(self.of(to), 0, "{to:?} is empty");
         self.checkpoints.copy(from, to, tokens);
+        self.logits.copy(from, to, tokens);
         if self.own {
             return (0..tokens).for_each(|_| self.grow(to));
         }
@@ -138,6 +143,7 @@ impl Cells {
     /// Frees the cells of a slot beyond the first `tokens`.
     pub fn truncate(&mut self, slot: SlotId, tokens: usize) {
         self.checkpoints.truncate(slot, tokens);
+        self.logits.truncate(slot, tokens);
         let place = &mut self.slots[slot.index()];
         while place.cells.len() > tokens {
             let Some(cell) = place.cells.pop() else { return };
@@ -166,6 +172,7 @@ impl Cells {
             }
         }
         self.checkpoints.check(|slot| self.of(slot));
+        self.logits.check(|slot| self.of(slot));
         let same = |a: &Users, b: &Users| a.all == b.all && a.held == b.held;
         assert!(users.iter().zip(&self.users).all(|(a, b)| same(a, b)), "users of cells");
         assert_eq!(users.iter().filter(|users| users.all == 0).count(), self.left());
@@ -182,7 +189,7 @@ mod tests {
     fn a_shared_beginning_takes_its_cells_once() {
         let (first, second) = (SlotId(0), SlotId(1));
         for (own, left) in [(false, 100 - 30), (true, 100 - 50)] {
-            let mut cells = Cells::new(100, 2, own, 0);
+            let mut cells = Cells::new(100, 2, own, 0, 0);
             cells.take(first, 0, 40);
             (0..30).for_each(|_| cells.grow(first));
             cells.take(second, 0, 40);

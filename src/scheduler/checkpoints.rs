@@ -5,6 +5,8 @@
 //! where later prompts will probably part from this one ([`super::stops`]). A sequence that shares the
 //! tokens before that place starts with the saved state. A slot that starts with another one's
 //! tokens shares their checkpoints, as it shares their cells.
+//!
+//! Kept logits are the same: what stands behind the last token of a prompt, and is saved there.
 
 use super::tuning::{CHECKPOINT_STEPS, CHECKPOINT_TOKENS_MIN};
 use crate::types::{CheckpointId, SlotId};
@@ -38,8 +40,6 @@ struct Saved {
     used: u64,
     /// It was saved.
     is_made: bool,
-    /// The logits of the row before it are kept, too.
-    has_logits: bool,
     /// Jobs of the disk lane that use it.
     jobs: usize,
 }
@@ -53,7 +53,6 @@ const NEW: Saved = Saved {
     saved: 0,
     used: 0,
     is_made: false,
-    has_logits: false,
     jobs: 0,
 };
 
@@ -88,11 +87,10 @@ impl Checkpoints {
         usable.next_back().map(|(id, at)| (id, at.position))
     }
 
-    /// The checkpoint of a slot behind exactly `tokens` tokens, if the logits behind them are kept.
-    pub fn find_logits(&self, slot: SlotId, tokens: usize) -> Option<CheckpointId> {
+    /// The checkpoint of a slot behind exactly `tokens` tokens, if it was saved.
+    pub fn find_made(&self, slot: SlotId, tokens: usize) -> Option<CheckpointId> {
         let (id, position) = self.find(slot, tokens)?;
-        let saved = self.get(id);
-        (position == tokens && saved.is_made && saved.has_logits).then_some(id)
+        (position == tokens && self.is_made(id)).then_some(id)
     }
 
     /// Whether a checkpoint of a slot behind `tokens` tokens would save enough of them for a step to
@@ -131,11 +129,11 @@ impl Checkpoints {
         self.get_mut(id).is_made = true;
     }
 
-    /// Notes that step `step` has saved a state, with the logits before it or without.
-    pub fn made(&mut self, id: CheckpointId, step: u64, has_logits: bool) {
+    /// Notes that step `step` has saved a state.
+    pub fn made(&mut self, id: CheckpointId, step: u64) {
         let saved = self.saved[id.index()].as_mut().filter(|saved| saved.saved == step);
         if let Some(saved) = saved {
-            (saved.is_made, saved.has_logits) = (true, has_logits);
+            saved.is_made = true;
         }
     }
 
@@ -372,16 +370,13 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_prompt_is_found_once_its_logits_are_kept() {
+    fn a_whole_prompt_is_found_once_its_step_has_ended() {
         let mut checkpoints = Checkpoints::new(2, 1);
         let id = checkpoints.save(FIRST, 100, 1).unwrap();
-        assert_eq!(checkpoints.find_logits(FIRST, 100), None, "the step still runs");
-        checkpoints.made(id, 1, true);
-        assert_eq!(checkpoints.find_logits(FIRST, 100), Some(id));
-        assert_eq!(checkpoints.find_logits(FIRST, 101), None, "that is another prompt");
-        let later = checkpoints.save(FIRST, 101, 2).unwrap();
-        checkpoints.made(later, 2, false);
-        assert_eq!(checkpoints.find_logits(FIRST, 101), None);
+        assert_eq!(checkpoints.find_made(FIRST, 100), None, "the step still runs");
+        checkpoints.made(id, 1);
+        assert_eq!(checkpoints.find_made(FIRST, 100), Some(id));
+        assert_eq!(checkpoints.find_made(FIRST, 101), None, "that is another prompt");
     }
 
     #[test]

@@ -7,7 +7,9 @@ use super::event::{Event, Finish};
 use super::sequence::Stage;
 use super::tuning::{GUESSES_MADE_RATE, STEP_RETRIES_MAX};
 use super::{constrained, guesses, times};
-use crate::ring::message::{Batch, Failed, FailureReason, GuessSource, Row, Sample, Start};
+use crate::ring::message::{
+    Batch, Failed, FailureReason, GuessSource, Row, Sample, SaveKind, Start,
+};
 use crate::types::{Position, SequenceId};
 
 /// Takes the answers of a step. Calls `event` with the outcome for each sequence.
@@ -32,16 +34,21 @@ pub(super) fn complete(books: &mut Books, batch: &mut Batch, mut event: impl FnM
         books.store.lose(store.page, batch.step, &mut books.cells.checkpoints);
         books.slots.clean(store.slot); // what is not there cannot be stored
     }
-    let saved = batch.saves.iter().filter(|save| save.is_made).count();
+    let states = batch.saves.iter().filter(|save| save.state().is_some());
+    let saved = states.filter(|save| save.is_made).count();
     if saved > 0 {
         books.save_took = Duration::from_micros(batch.save_us.into()) / saved as u32; // a few
     }
+    books.tally.states_saved += saved as u64;
     for save in &batch.saves {
-        books.tally.states_saved += u64::from(save.is_made);
+        let (all, place) = match save.what {
+            SaveKind::State(place) => (&mut books.cells.checkpoints, place),
+            SaveKind::Logits(place) => (&mut books.cells.logits, place),
+        };
         if save.is_made {
-            books.cells.checkpoints.made(save.checkpoint, batch.step, save.logits);
+            all.made(place, batch.step);
         } else {
-            books.cells.checkpoints.lose(save.checkpoint, batch.step);
+            all.lose(place, batch.step);
         }
     }
     for (index, score) in batch.scores.iter().enumerate() {

@@ -3,8 +3,8 @@
 //! ([`super::constrained`]).
 
 use super::books::Books;
-use super::constrained;
 use super::cost::Rows;
+use super::{constrained, stops};
 use crate::ring::message::Batch;
 
 pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
@@ -21,6 +21,7 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
         if room > 0 && books.decodes(id) && constrained::take_mask(books, batch, id) {
             room -= 1;
             books.plan_row(batch, id);
+            stops::keep_whole(books, batch, id);
         }
     }
 }

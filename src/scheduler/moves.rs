@@ -14,7 +14,7 @@ use super::store::Stored;
 use super::tuning::{LOADS_PART, LOADS_TIME, REUSE_TOKENS_MIN, STORES_PART, STORES_TIME};
 use super::{pressure, times};
 use crate::limits::PAGES_STEP_MAX;
-use crate::ring::message::{Batch, Load, Save, StorePage};
+use crate::ring::message::{Batch, Load, Save, SaveKind, StorePage};
 use crate::types::{Position, SequenceId, SlotId};
 
 /// What the store has of a sequence.
@@ -199,7 +199,8 @@ fn store_next(books: &mut Books, batch: &mut Batch, dirty: Dirty) -> bool {
         // The state behind the text goes on from there.
         if let Some(checkpoint) = checkpoints.save(slot, end, books.step) {
             let position = Position(end as u32); // at most sequence_tokens
-            let save = Save { owner, position, checkpoint, logits: false, is_made: false };
+            let what = SaveKind::State(checkpoint);
+            let save = Save { owner, position, what, is_made: false };
             batch.saves.push(save).expect("there is room");
         }
     }

@@ -70,9 +70,9 @@ pub(super) fn plan(books: &mut Books, batch: &mut Batch) {
             books.plan_row(batch, id);
         }
         if take > 0 && stop == Some(books.sequences.get(id).planned) {
-            books.save_state(batch, id, false);
-        } else if take > 0 && stops::saves_whole(books, id) {
-            books.save_state(batch, id, true);
+            books.save_state(batch, id);
+        } else if take > 0 {
+            stops::keep_whole(books, batch, id);
         }
         room -= take;
         let key = books.sequences.get(id).asked.key;

@@ -29,6 +29,15 @@ pub(super) struct Ready {
     pub tokens: usize,
     /// The state behind it, if that is not the slot's own.
     pub checkpoint: Option<CheckpointId>,
+    /// The logits behind it, if it is the whole sequence.
+    pub logits: Option<CheckpointId>,
+}
+
+impl Ready {
+    /// The first tokens of a slot, with its own state.
+    pub fn of(slot: SlotId, tokens: usize) -> Self {
+        Self { slot, tokens, checkpoint: None, logits: None }
+    }
 }
 
 /// Starts the followers whose leader has computed enough. If the leader has ended, its first
@@ -52,7 +61,7 @@ pub(super) fn end_following(books: &mut Books, batch: &mut Batch) {
                 prefix.ready
             }
         };
-        let nothing = Ready { slot: owner.slot, tokens: 0, checkpoint: None };
+        let nothing = Ready::of(owner.slot, 0);
         let ready = ready.unwrap_or(nothing);
         if ready.slot != owner.slot && !may_copy(books) {
             continue; // in the next step
@@ -85,18 +94,23 @@ pub(super) fn stop_at(books: &mut Books, id: SequenceId, tokens: usize) {
 /// The longest prefix of at most `tokens` tokens with which a sequence may start, of those that a
 /// slot has.
 fn ready_in(books: &Books, id: SequenceId, slot: SlotId, tokens: usize) -> Option<Ready> {
-    let whole = Ready { slot, tokens, checkpoint: None };
+    let whole = Ready::of(slot, tokens);
     if books.capacity.states.is_none() {
         return Some(whole);
     }
     // Also where a saved state stands: the slot's own window reaches further back.
-    let avoids = books.sequences.get(id).avoids_windows;
-    if !avoids && books.capacity.has_windows() && books.windows.reaches(slot, tokens) {
+    if reaches(books, id, slot, tokens) {
         return Some(whole);
     }
     let checkpoints = &books.cells.checkpoints;
     let (checkpoint, tokens) = checkpoints.find_before(slot, tokens, books.step)?;
-    Some(Ready { slot, tokens, checkpoint: Some(checkpoint) })
+    Some(Ready { checkpoint: Some(checkpoint), ..Ready::of(slot, tokens) })
+}
+
+/// Whether a slot has a sliding window that can be cut to `tokens` tokens.
+fn reaches(books: &Books, id: SequenceId, slot: SlotId, tokens: usize) -> bool {
+    let avoids = books.sequences.get(id).avoids_windows;
+    !avoids && books.capacity.has_windows() && books.windows.reaches(slot, tokens)
 }
 
 /// A start with all tokens of a sequence, if the text of a slot begins with them and the logits behind
@@ -114,8 +128,12 @@ fn all_in(
     if !is_all || !sequence.may_start_whole() {
         return None;
     }
-    let checkpoint = books.cells.checkpoints.find_logits(slot, tokens)?;
-    Some(Ready { slot, tokens, checkpoint: Some(checkpoint) })
+    let logits = Some(books.cells.logits.find_made(slot, tokens)?);
+    if books.capacity.states.is_none() || reaches(books, id, slot, tokens) {
+        return Some(Ready { logits, ..Ready::of(slot, tokens) });
+    }
+    let checkpoint = Some(books.cells.checkpoints.find_made(slot, tokens)?);
+    Some(Ready { slot, tokens, checkpoint, logits })
 }
 
 /// The slot of a running sequence, and the number of its planned rows. 0 rows for a follower.
@@ -139,14 +157,14 @@ pub(super) fn start_running(
     owner: Owner,
     ready: Ready,
 ) {
-    let Ready { slot, mut tokens, mut checkpoint } = ready;
+    let Ready { slot, mut tokens, mut checkpoint, mut logits } = ready;
     books.slots.touch(slot, books.step); // the source of a copy must not be evicted
     if slot != owner.slot {
         if books.cells.are_own() {
             let rows = books.held.iter().filter(|id| books.decodes(**id)).count();
             books.evict(batch, tokens + rows);
             if books.cells.left() < tokens + rows {
-                (tokens, checkpoint) = (0, None); // no room for a copy
+                (tokens, checkpoint, logits) = (0, None, None); // no room for a copy
             }
             books.copied |= tokens > 0;
         }
@@ -163,7 +181,9 @@ pub(super) fn start_running(
     sequence.cached = tokens.min(sequence.prompt_tokens);
     (sequence.restored, sequence.fetched) = (0, 0);
     books.tally.cached_tokens += tokens as u64;
-    if sequence.push_start(batch, slot, tokens, checkpoint) {
+    sequence.push_start(batch, slot, tokens, checkpoint, logits);
+    if let Some(logits) = logits {
+        books.cells.logits.touch(logits, books.step);
         (sequence.in_flight, sequence.sampled_in) = (1, books.step);
         books.shares.serve(sequence.asked.key, 1.0); // as for the row that it saves
     }
@@ -183,7 +203,7 @@ fn save_before_it_is_lost(books: &mut Books, batch: &mut Batch, id: SequenceId, 
     let is_near = |branch: &u32| near.contains(&(*branch as usize));
     let is_worth = books.cells.checkpoints.is_worth(sequence.owner().slot, tokens);
     if is_worth && !sequence.asked.branches.iter().any(is_near) {
-        books.save_state(batch, id, false);
+        books.save_state(batch, id);
     }
 }
 
@@ -230,7 +250,7 @@ pub(super) fn find_prefix(books: &Books, id: SequenceId) -> Prefix {
     for (slot, kept, is_all) in books.slots.kept(scope) {
         let shared = common(wanted, kept);
         prefix.shared = prefix.shared.max(shared);
-        let whole = Ready { slot, tokens: shared, checkpoint: None };
+        let whole = Ready::of(slot, shared);
         let is_whole = is_all && shared == kept.len();
         let ready = if is_whole { Some(whole) } else { ready_in(books, id, slot, shared) };
         let ready = all_in(books, id, slot, kept, shared).or(ready);

@@ -259,22 +259,21 @@ impl Sequence {
 
     /// Adds the sequence's start to a batch. It keeps the first `keep` tokens of slot `source`.
     /// `checkpoint` is the state behind them, if that is not the slot's own. If these are all of its
-    /// tokens, the next one is sampled from the logits that are kept with the checkpoint. Returns
-    /// whether that is so.
+    /// tokens, the next one is sampled from kept `logits`.
     pub fn push_start(
         &self,
         batch: &mut Batch,
         source: SlotId,
         keep: usize,
         checkpoint: Option<CheckpointId>,
-    ) -> bool {
-        let samples = checkpoint.is_some() && keep == self.tokens.len();
+        logits: Option<CheckpointId>,
+    ) {
         let start = Start {
             owner: self.owner(),
             source,
             keep: Position(keep as u32), // below sequence_tokens
             checkpoint,
-            samples,
+            logits,
             prompt_tokens: self.prompt_tokens as u32, // as above
             tokens_max: self.tokens_max() as u32,     // as above
             guessing: self.asked.guessing,
@@ -283,7 +282,6 @@ impl Sequence {
             mu: self.mu,
         };
         batch.starts.push(start).expect("one start for each slot");
-        samples
     }
 
     pub fn owner(&self) -> Owner {

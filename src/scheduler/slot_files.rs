@@ -284,6 +284,7 @@ mod tests {
             queue_tokens: 100,
             reuse: true,
             states: None,
+            logits: 0,
             pages: Pages { count: 4, tokens: 16 },
             files: None,
             own_cells: false,

@@ -26,7 +26,7 @@ pub(super) fn restart_failed(books: &mut Books, batch: &mut Batch) {
         if std::mem::take(&mut sequence.starts_again) {
             pressure::put_back(books, batch, id);
         } else {
-            sequence.push_start(batch, owner.slot, sequence.planned, None);
+            sequence.push_start(batch, owner.slot, sequence.planned, None, None);
         }
     }
 }
@@ -103,19 +103,19 @@ fn start_one(books: &mut Books, batch: &mut Batch, id: SequenceId, prefix: Prefi
         let owner = take_slot(books, free, id, 0);
         reuse::follow(books, id, owner, leader, tokens);
         // This clears the slot: tokens left in it would occupy cells that the books do not count.
-        books.sequences.get(id).push_start(batch, free, 0, None);
+        books.sequences.get(id).push_start(batch, free, 0, None, None);
         return true;
     }
-    let nothing = Ready { slot: free, tokens: 0, checkpoint: None };
+    let nothing = Ready::of(free, 0);
     let ready = match &loads {
         None => prefix.ready.unwrap_or(nothing),
         Some(loads) => {
             let kept = prefix.ready.map(|ready| (ready.slot, moves::kept_before(books, loads)));
             let kept = kept.filter(|(_, tokens)| *tokens > 0);
-            kept.map_or(nothing, |(slot, tokens)| Ready { slot, tokens, checkpoint: None })
+            kept.map_or(nothing, |(slot, tokens)| Ready::of(slot, tokens))
         }
     };
-    let Ready { slot: source, tokens, checkpoint } = ready;
+    let Ready { slot: source, tokens, checkpoint, .. } = ready;
     // Take the slot that holds the prefix if it is free, unless most of its tokens would be
     // lost to later sequences. The state of a slot stays there.
     let is_free = books.slots.is_free(source);

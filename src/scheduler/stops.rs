@@ -3,6 +3,7 @@
 
 use super::books::Books;
 use super::tuning::{CHECKPOINT_TOKENS_MIN, WHOLE_TOKENS_MIN};
+use crate::ring::message::Batch;
 use crate::types::SequenceId;
 
 /// The number of first tokens of a sequence behind which its state is saved next. Those are:
@@ -29,16 +30,23 @@ pub(super) fn next_stop(books: &Books, id: SequenceId) -> Option<usize> {
     stops.filter(is_worth).chain(shared).filter(|stop| (planned + 1..=last).contains(stop)).min()
 }
 
-/// Whether a sequence, all of whose rows are planned, saves the state behind them with the logits.
-/// Then the same prompt computes nothing. No step ends for it, so it is worth it for fewer tokens. (A
-/// window reaches back by one token anyway.)
-pub(super) fn saves_whole(books: &Books, id: SequenceId) -> bool {
-    let states = books.capacity.states;
+/// Keeps the logits behind a prompt whose last row was just planned, with a recurrent state if the model
+/// has any. Then the same prompt computes nothing. No step ends for it, so it is worth it for fewer tokens.
+pub(super) fn keep_whole(books: &mut Books, batch: &mut Batch, id: SequenceId) {
     let sequence = books.sequences.get(id);
     let tokens = sequence.tokens.len();
-    states.is_some_and(|states| states.is_recurrent && states.checkpoints > 0)
-        && sequence.asked.cache.is_some()
-        && sequence.may_start_whole()
-        && sequence.planned == tokens
-        && books.cells.checkpoints.tokens_saved(sequence.owner().slot, tokens) >= WHOLE_TOKENS_MIN
+    let ends = sequence.planned == tokens && sequence.generated() == 0;
+    let may_start = sequence.asked.cache.is_some() && sequence.may_start_whole();
+    if !ends || !may_start || books.capacity.logits == 0 {
+        return;
+    }
+    let (slot, cells) = (sequence.owner().slot, &books.cells);
+    let is_recurrent = books.capacity.has_recurrent_states();
+    let saved = if is_recurrent { &cells.checkpoints } else { &cells.logits };
+    if saved.tokens_saved(slot, tokens) >= WHOLE_TOKENS_MIN {
+        if is_recurrent {
+            books.save_state(batch, id);
+        }
+        books.keep_logits(batch, id);
+    }
 }

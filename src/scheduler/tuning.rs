@@ -111,8 +111,8 @@ pub const FILES_PAUSE: Duration = Duration::from_secs(10);
 /// to save and to restore as one token to compute, and a stop for it makes a prompt a step longer.
 pub const CHECKPOINT_TOKENS_MIN: usize = 32;
 
-/// Fewest tokens that the state behind the last token of a prompt must save. It is saved with the
-/// logits, and no step ends for it.
+/// Fewest new tokens of a prompt behind which the logits are kept, with a recurrent state if there is
+/// any. No step ends for them.
 pub const WHOLE_TOKENS_MIN: usize = 8;
 
 /// A saved state that was not used for this many steps is worth half as much as a new one.

@@ -11,7 +11,9 @@ use corelane::decode::DecodeLane;
 use corelane::decode::draft::{Draft, Drafter};
 use corelane::memory::{Kept, KeptSizes};
 use corelane::model::fake::{END, FakeModel, FakeOptions, N_VOCAB, STATE_BYTES, continuation};
-use corelane::ring::message::{Batch, Failed, FailureReason, Guesses, Input, Row, Save, Start};
+use corelane::ring::message::{
+    Batch, Failed, FailureReason, Guesses, Input, Row, Save, SaveKind, Start,
+};
 use corelane::scheduler::{Capacity, NewSequence, Scheduler};
 use corelane::types::{
     CheckpointId, Generation, Guessing, Logits, Owner, Position, Sampling, SlotId, Threads,
@@ -32,7 +34,7 @@ fn start(owner: Owner, keep: u32) -> Start {
         source: owner.slot,
         keep: Position(keep),
         checkpoint: None,
-        samples: false,
+        logits: None,
         prompt_tokens: 3,
         tokens_max: 100,
         guessing: Guessing::default(),
@@ -206,7 +208,8 @@ fn a_start_whose_window_is_lost_falls_back_to_a_saved_state() {
         batch.rows.extend((0..6).map(|at| row(first, at, false)));
         let (position, checkpoint) = (Position(6), CheckpointId(0));
         if saves {
-            let save = Save { owner: first, position, checkpoint, logits: false, is_made: false };
+            let what = SaveKind::State(checkpoint);
+            let save = Save { owner: first, position, what, is_made: false };
             batch.saves.push(save).unwrap();
         }
         lane.step(&mut batch);
@@ -243,27 +246,36 @@ fn a_start_whose_window_is_lost_falls_back_to_a_saved_state() {
 /// whatever the sampling options of the first sequence had made of them.
 #[test]
 fn a_sequence_with_kept_logits_samples_without_a_row() {
-    let options = FakeOptions { is_recurrent: true, ..FakeOptions::default() };
-    let (states, state_bytes, logits) = (1, STATE_BYTES, N_VOCAB);
-    let sizes = KeptSizes { states, state_bytes, logits, ..KeptSizes::default() };
+    for is_recurrent in [true, false] {
+        sample_kept_logits(FakeOptions { is_recurrent, ..FakeOptions::default() });
+    }
+}
+
+fn sample_kept_logits(options: FakeOptions) {
+    let (states, state_bytes, logits, n_vocab) = (1, STATE_BYTES, 2, N_VOCAB);
+    let sizes = KeptSizes { states, state_bytes, logits, n_vocab, ..KeptSizes::default() };
     let kept = Arc::new(Kept::new(sizes).unwrap());
     let model = FakeModel::new(2, 200, 32, options);
     let mut lane =
         DecodeLane::new(model, 2, 100, Box::new([END]), Arc::default()).with_kept(kept.clone());
     let (first, second, third) = (owner(0, 1), owner(1, 1), owner(1, 2));
-    let (position, checkpoint) = (Position(3), CheckpointId(0));
+    let (position, checkpoint, place) = (Position(3), CheckpointId(0), CheckpointId(1));
     let mut batch = Batch::default();
     let sampling = Sampling { presence_penalty: 50.0, ..Sampling::greedy() };
     batch.starts.push(Start { sampling, ..start(first, 0) }).unwrap();
     batch.rows.extend((0..3).map(|at| row(first, at, at == 2)));
-    let save = Save { owner: first, position, checkpoint, logits: true, is_made: false };
-    batch.saves.push(save).unwrap();
+    let save = |what| Save { owner: first, position, what, is_made: false };
+    batch.saves.push(save(SaveKind::Logits(place))).unwrap();
+    if options.is_recurrent {
+        batch.saves.push(save(SaveKind::State(checkpoint))).unwrap();
+    }
     lane.step(&mut batch);
-    assert!(batch.saves[0].is_made && batch.saves[0].logits);
+    assert!(batch.saves.iter().all(|save| save.is_made), "{:?}", batch.saves);
     let text = continuation(&[65; 3], 2, 0);
 
     batch.clear();
-    let whole = Start { checkpoint: Some(checkpoint), samples: true, ..start(second, 3) };
+    let checkpoint = options.is_recurrent.then_some(checkpoint);
+    let whole = Start { checkpoint, logits: Some(place), ..start(second, 3) };
     batch.starts.push(Start { source: SlotId(0), ..whole.clone() }).unwrap();
     lane.step(&mut batch);
     let sampled: Vec<_> = batch.samples.iter().map(|one| (one.owner, one.position)).collect();
@@ -274,14 +286,10 @@ fn a_sequence_with_kept_logits_samples_without_a_row() {
     lane.step(&mut batch);
     assert_eq!(batch.samples[0].token, text[1], "it goes on behind the token");
 
-    // Another state in that place has no logits, so the sequence starts again.
+    // No logits are kept behind another number of tokens, so the sequence starts again.
     batch.clear();
     batch.rows.push(Row { input: Input::Token(text[0]), ..row(first, 3, false) }).unwrap();
-    let position = Position(4);
-    let save = Save { owner: first, position, checkpoint, logits: false, is_made: false };
-    batch.saves.push(save).unwrap();
     lane.step(&mut batch);
-    assert!(batch.saves[0].is_made);
     batch.clear();
     let (owner, source, keep) = (third, SlotId(0), Position(4));
     batch.starts.push(Start { owner, source, keep, ..whole }).unwrap();

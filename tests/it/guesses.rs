@@ -222,7 +222,7 @@ fn the_tokens_behind_guesses_have_the_models_distribution() {
                     source: SlotId(slot as u16),
                     keep: Position(keep as u32),
                     checkpoint: None,
-                    samples: false,
+                    logits: None,
                     prompt_tokens: prompt.len() as u32,
                     tokens_max: prompt.len() as u32 + 3,
                     guessing: Guessing { most: 2, ..Guessing::default() },

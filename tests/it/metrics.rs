@@ -28,6 +28,7 @@ fn capacity() -> Capacity {
         queue_tokens: 1000,
         reuse: false,
         states: None,
+        logits: 0,
         pages: Pages::default(),
         files: None,
         own_cells: false,

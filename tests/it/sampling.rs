@@ -28,7 +28,7 @@ fn what_a_slots_holder_asked_for_comes_back_with_the_next_start() {
         source: SlotId(0),
         keep: Position(0),
         checkpoint: None,
-        samples: false,
+        logits: None,
         prompt_tokens: 1,
         tokens_max: 100,
         guessing: Guessing::default(),

@@ -111,6 +111,7 @@ impl Simulation {
             queue_tokens: random.within(100, 3000),
             reuse: !random.one_in(4),
             states: None,
+            logits: random.within(0, 8),
             pages: Pages::default(),
             files: None,
             own_cells: random.one_in(2) && !has_window,
@@ -124,6 +125,7 @@ impl Simulation {
         let pages = if has_store { random.within(1, 60) } else { 0 };
         let pages = Pages { count: pages, tokens: random.within(1, 40) };
         let capacity = Capacity { states: has_states.then_some(states), pages, ..capacity };
+        let kept = kept(pages, states.checkpoints, capacity.logits);
         let guesses =
             if is_recurrent || random.one_in(3) { 0 } else { random.within(1, GUESSES_MAX) };
         let end_one_in = if random.one_in(4) { 0 } else { random.within(2, 60) as u64 };
@@ -143,7 +145,7 @@ impl Simulation {
             end_one_in,
             scheduler: Scheduler::new(capacity.clone()),
             capacity,
-            lane: lane.with_guesses(true, Some(drafter)).with_kept(kept(pages, states.checkpoints)),
+            lane: lane.with_guesses(true, Some(drafter)).with_kept(kept),
             down: VecDeque::new(),
             spare: (0..STEPS_IN_FLIGHT).map(|_| Box::default()).collect(),
             up: VecDeque::new(),
@@ -316,7 +318,7 @@ impl Simulation {
         self.lane.step(&mut batch);
         let lost = batch.failed.iter().filter(|one| one.reason == FailureReason::LostWindow);
         self.tally.lost_windows += lost.count() as u32;
-        let from_logits = batch.starts.iter().filter(|start| start.samples);
+        let from_logits = batch.starts.iter().filter(|start| start.logits.is_some());
         self.tally.starts_from_logits += from_logits.count() as u64;
         // A sequence may also have counted on tokens of one that has lost its window.
         let has_windows = !batch.least_left.is_empty();

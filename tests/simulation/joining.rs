@@ -26,6 +26,7 @@ fn a_request_joins_the_next_step_and_leaves_when_it_ends() {
         queue_tokens: 1000,
         reuse: true,
         states: None,
+        logits: 0,
         pages: Pages::default(),
         files: None,
         own_cells: false,

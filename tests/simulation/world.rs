@@ -227,6 +227,7 @@ impl World {
             queue_tokens: random.within(if returns { 1000 } else { 100 }, 3000),
             reuse: returns || !random.one_in(4),
             states: None,
+            logits: random.within(0, 8),
             pages: Pages::default(),
             files: None,
             own_cells: !returns && random.one_in(3) && !has_window,
@@ -249,7 +250,7 @@ impl World {
         let has_store = returns || (!capacity.own_cells && !random.one_in(3));
         let pages = if has_store { random.within(1, 60) } else { 0 };
         let pages = Pages { count: pages, tokens: random.within(if returns { 8 } else { 1 }, 40) };
-        let kept = kept(pages, states.checkpoints);
+        let kept = kept(pages, states.checkpoints, capacity.logits);
         let has_files = pages.count > 0 && capacity.reuse && (returns || random.one_in(2));
         let page_bytes = page_bytes(pages.tokens) as u64;
         // Otherwise only clients save texts.
@@ -682,7 +683,7 @@ impl World {
         };
         assert!(self.failures || failed.iter().all(is_start), "no step lacks room");
         self.count("lost windows", failed.iter().filter(is_lost).count() as u64);
-        let from_logits = batch.starts.iter().filter(|start| start.samples);
+        let from_logits = batch.starts.iter().filter(|start| start.logits.is_some());
         self.count("starts from logits", from_logits.count() as u64);
         let copies = self.copies(&batch);
         batch.pages_us = copies.as_micros() as u32;

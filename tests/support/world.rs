@@ -28,6 +28,7 @@ pub fn capacity(slots: usize, sequence_tokens: u32) -> Capacity {
         queue_tokens: 1 << 20,
         reuse: true,
         states: None,
+        logits: 0,
         pages: Pages::default(),
         files: None,
         own_cells: false,

@@ -190,6 +190,7 @@ pub(super) mod tests {
                 queue_tokens: 1024,
                 reuse: false,
                 states: None,
+                logits: 0,
                 pages: Pages::default(),
                 files: None,
                 own_cells: false,
