@@ -23,7 +23,7 @@ use corelane::model::ggml::{Pool, quantise};
 use corelane::model::products::{COPIES_MAX, Experts, ProductGraph, Sizes};
 
 /// The types, with ggml's numbers. The matrix is that of Qwen3-0.6B's feed-forward layer.
-const TYPES: [(&str, u32); 13] = [
+const TYPES: [(&str, u32); 15] = [
     ("Q4_K", 12),
     ("Q6_K", 14),
     ("Q8_0", 8),
@@ -37,6 +37,8 @@ const TYPES: [(&str, u32); 13] = [
     ("IQ4_NL", 20),
     ("IQ4_XS", 23),
     ("MXFP4", 39),
+    ("F16", 1),
+    ("BF16", 30),
 ];
 const ROWS: usize = 3072;
 const COLUMNS: usize = 1024;

@@ -4,6 +4,7 @@ use super::attention::AttentionKernel;
 use super::attention::cached::{self, Bf16, Cached, F16, F32};
 use super::delta;
 use super::formats::Format;
+use super::formats::floats::Floats;
 use super::formats::iq4_nl::Iq4Nl;
 use super::formats::iq4_xs::Iq4Xs;
 use super::formats::mxfp4::Mxfp4;
@@ -22,7 +23,7 @@ use super::kernel::{InstructionSet, Kernel};
 use super::x86;
 
 /// The types with a kernel, by ggml's numbers.
-pub const TYPES: [i32; 13] = [
+pub const TYPES: [i32; 15] = [
     Q4_0::GGML_TYPE,
     Q4_1::GGML_TYPE,
     Q5_0::GGML_TYPE,
@@ -36,6 +37,8 @@ pub const TYPES: [i32; 13] = [
     Iq4Nl::GGML_TYPE,
     Iq4Xs::GGML_TYPE,
     Mxfp4::GGML_TYPE,
+    F16::GGML_TYPE,
+    Bf16::GGML_TYPE,
 ];
 
 impl InstructionSet {
@@ -68,6 +71,8 @@ impl InstructionSet {
             Iq4Nl::GGML_TYPE => self.kernel_of::<Iq4Nl>(),
             Iq4Xs::GGML_TYPE => self.kernel_of::<Iq4Xs>(),
             Mxfp4::GGML_TYPE => self.kernel_of::<Mxfp4>(),
+            F16::GGML_TYPE => self.float_kernel::<F16>(),
+            Bf16::GGML_TYPE => self.float_kernel::<Bf16>(),
             _ => None,
         }
     }
@@ -107,6 +112,13 @@ impl InstructionSet {
     fn attention_of<K: Cached, V: Cached>(self) -> Option<AttentionKernel> {
         #[cfg(target_arch = "x86_64")]
         return Some(x86::attention::<K, V>(self));
+        #[cfg(not(target_arch = "x86_64"))]
+        None
+    }
+
+    fn float_kernel<W: Floats>(self) -> Option<Kernel> {
+        #[cfg(target_arch = "x86_64")]
+        return Some(x86::float_kernel::<W>(self));
         #[cfg(not(target_arch = "x86_64"))]
         None
     }

@@ -6,6 +6,7 @@ use super::attention::block::{self, attend};
 use super::attention::cached::Cached;
 use super::attention::tile::Block;
 use super::delta::{self, Head};
+use super::formats::floats::{self, Floats};
 use super::formats::{self, Format};
 use super::kernel::{InstructionSet, Kernel};
 use super::product::{ROWS_MAX, Work, multiply};
@@ -37,6 +38,15 @@ pub fn kernel<F: Format>(set: InstructionSet) -> Kernel {
         InstructionSet::Avx512Vnni => avx512::kernel::<F>(),
         InstructionSet::AvxVnni => avx_vnni::kernel::<F>(),
         InstructionSet::Avx2 => avx2::kernel::<F>(),
+    }
+}
+
+/// The kernel for weights that are floats.
+pub fn float_kernel<W: Floats>(set: InstructionSet) -> Kernel {
+    match set {
+        InstructionSet::Avx512Vnni => avx512::float_kernel::<W>(),
+        InstructionSet::AvxVnni => avx_vnni::float_kernel::<W>(),
+        InstructionSet::Avx2 => avx2::float_kernel::<W>(),
     }
 }
 
@@ -94,6 +104,12 @@ macro_rules! kernels {
             }
 
             #[target_feature(enable = $features)]
+            unsafe fn multiply_floats<W: Floats, const ROWS: usize>(work: &Work) {
+                // SAFETY: the features are enabled; the caller guarantees the rest.
+                unsafe { floats::multiply::<$simd, W, ROWS>(work) }
+            }
+
+            #[target_feature(enable = $features)]
             unsafe fn attend_block<K: Cached, V: Cached>(block: &Block) {
                 // SAFETY: the features are enabled; the caller guarantees the rest.
                 unsafe { attend::<$simd, K, V>(block) }
@@ -110,6 +126,20 @@ macro_rules! kernels {
                     attend: attend_block::<K, V>,
                     is_quantised: block::is_quantised::<$simd, K>(),
                     block_numbers: [K::BLOCK_NUMBERS, V::BLOCK_NUMBERS],
+                }
+            }
+
+            pub fn float_kernel<W: Floats>() -> Kernel {
+                Kernel {
+                    name: W::NAME,
+                    block_columns: floats::COLUMNS,
+                    block_bytes: floats::BLOCK_BYTES,
+                    strip_bytes: floats::strip_bytes,
+                    pack: floats::pack,
+                    unpack_row: floats::unpack_row::<W>,
+                    layout: floats::layout,
+                    quantise: floats::copy,
+                    multiply: &[$(multiply_floats::<W, $rows>),*],
                 }
             }
 

@@ -17,7 +17,8 @@ use corelane::types::{Position, SlotId, Threads, TokenId};
 use proptest::prelude::*;
 
 /// ggml's number, and where a block has 16-bit floats.
-const TYPES: [(i32, &[usize]); 13] = [
+const TYPES: [(i32, &[usize]); 15] = [
+    (1, &EACH),      // F16
     (2, &[0]),       // Q4_0
     (3, &[0, 2]),    // Q4_1
     (6, &[0]),       // Q5_0
@@ -30,8 +31,23 @@ const TYPES: [(i32, &[usize]); 13] = [
     (14, &[208]),    // Q6_K
     (20, &[0]),      // IQ4_NL
     (23, &[0]),      // IQ4_XS
+    (BF16, &EACH),
     (MXFP4, &[]),
 ];
+
+/// All 32 numbers of a block.
+const EACH: [usize; 32] = {
+    let mut each = [0; 32];
+    let mut number = 0;
+    while number < 32 {
+        each[number] = 2 * number;
+        number += 1;
+    }
+    each
+};
+
+/// Floats with an exponent of 8 bits.
+const BF16: i32 = 30;
 
 /// Its blocks begin with an exponent of 8 bits.
 const MXFP4: i32 = 39;
@@ -56,8 +72,11 @@ fn random_weights(
         }
         for at in halves {
             let exponent = exponents.start() + random.bits() % count;
-            let half = (random.bits() & 0x83FF) as u16 | (exponent as u16) << 10;
-            block[*at..at + 2].copy_from_slice(&half.to_le_bytes());
+            let float = match kernel.name {
+                "BF16" => (random.bits() & 0x807F) as u16 | (exponent as u16 + 112) << 7,
+                _ => (random.bits() & 0x83FF) as u16 | (exponent as u16) << 10,
+            };
+            block[*at..at + 2].copy_from_slice(&float.to_le_bytes());
         }
     }
     weights
@@ -196,7 +215,8 @@ fn the_largest_codes_and_activations_do_not_overflow() {
             for block in weights.chunks_exact_mut(kernel.block_bytes) {
                 block[0] = if kernel.name == "MXFP4" { 128 } else { block[0] };
                 for at in halves {
-                    block[*at..at + 2].copy_from_slice(&0x3C00_u16.to_le_bytes()); // 1
+                    let one: u16 = if kernel.name == "BF16" { 0x3F80 } else { 0x3C00 };
+                    block[*at..at + 2].copy_from_slice(&one.to_le_bytes());
                 }
             }
             let floats = dequantise(ggml_type as u32, columns, &weights);
@@ -483,13 +503,11 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
 #[test]
 fn logits_are_those_of_llama_cpp_but_for_rounding() {
     for quant in [
-        "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k_m", "q4_k_m", "q5_k_m", "q6_k",
-        "iq4_nl", "iq4_xs",
+        "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k_m", "q4_k_m",
+        "q5_k_m", "q6_k", "iq4_nl", "iq4_xs",
     ] {
         compare_with_llama_cpp("tiny", quant, 1 + 2 * 7, "the embedding once", &[]);
     }
-    let all = [("f16", 1 + 2 * 7)];
-    compare_with_llama_cpp("tiny", "f16", 0, "there is no kernel for it", &all);
 }
 
 #[test]

@@ -22,6 +22,7 @@
 //! is not a multiple of 16, the last strip is filled up with zeros.
 
 pub mod codes;
+pub mod floats;
 pub mod iq4_nl;
 pub mod iq4_xs;
 mod k_scales;

@@ -23,6 +23,7 @@ pub const F16: Quant = quant("f16", sys::LLAMA_FTYPE_MOSTLY_F16, 1, 1);
 /// Every quantisation offered. Types below 3 bits that need an importance matrix are left out.
 pub const QUANTS: &[Quant] = &[
     F16,
+    quant("bf16", sys::LLAMA_FTYPE_MOSTLY_BF16, 1, 1),
     quant("q8_0", sys::LLAMA_FTYPE_MOSTLY_Q8_0, 32, 32),
     quant("q6_k", sys::LLAMA_FTYPE_MOSTLY_Q6_K, 256, 256),
     quant("q5_k_m", sys::LLAMA_FTYPE_MOSTLY_Q5_K_M, 256, 256),
