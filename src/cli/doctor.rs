@@ -43,9 +43,9 @@ pub fn run(args: &DoctorArgs) -> Result<(), String> {
     let text = if args.json {
         serde_json::to_string_pretty(&findings).expect("strings") + "\n"
     } else {
-        findings.iter().map(shown).collect()
+        printable(&findings.iter().map(shown).collect::<String>())
     };
-    let _ = std::io::stdout().write_all(printable(&text).as_bytes()); // nobody reads if it is closed
+    let _ = std::io::stdout().write_all(text.as_bytes()); // nobody reads if it is closed
     match findings.iter().filter(|finding| finding.state == Severity::Bad).count() {
         0 => Ok(()),
         bad => Err(format!("{bad} of {} findings are bad", findings.len())),

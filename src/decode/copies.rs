@@ -1,5 +1,5 @@
-//! Copies what a slot holds: states to places for them and back, and cells to pages of the
-//! prefix store and back.
+//! Copies what a slot holds: states to places for them and back, cells to pages of the prefix store and
+//! back, and the logits behind prompts.
 
 use super::DecodeLane;
 use super::checkpoints::Checkpoint;
@@ -11,7 +11,7 @@ use crate::model::{Backend, DecodeRow};
 use crate::ring::message::{Batch, Failed, FailureReason, Load, Save, SaveKind};
 use crate::types::{Position, SlotId};
 
-/// Places for states that have memory before they are used: those of a chat's prompt.
+/// Places for states, and for logits, that have memory before they are used: those of a chat's prompt.
 const PLACES_READY: usize = 2;
 
 impl<B: Backend> DecodeLane<B> {

@@ -72,8 +72,8 @@ pub fn run<B: Backend>(mut lane: DecodeLane<B>, mut link: LaneLink<Batch>) {
     }
 }
 
-/// Waits for the next batch. Meanwhile, the next places for states get their memory: otherwise a step
-/// that saves one waits until the kernel has cleared it.
+/// Waits for the next batch. Meanwhile, the next places for states and logits get their memory: otherwise a
+/// step that uses one waits until the kernel has cleared it.
 fn next<B: Backend>(lane: &mut DecodeLane<B>, link: &mut LaneLink<Batch>) -> Option<Box<Batch>> {
     loop {
         let batch = link.try_receive();
@@ -92,10 +92,10 @@ pub struct DecodeLane<B> {
     sampler: Sampler,
     slots: Box<[Slot]>,
     /// Logits that were kept, of the sequence that starts.
-    logits: Box<[f32]>, // [n_vocab], or empty if none are kept
+    logits: Box<[f32]>, // [n_vocab]
     /// The rows that run in this step.
     rows: heapless::Vec<DecodeRow, STEP_ROWS_MAX>,
-    /// Pages and saved states outside the KV cache.
+    /// Pages, saved states and logits outside the KV cache.
     kept: Arc<Kept>,
     /// The first places for states and for logits that were used, and what has memory of them and the
     /// next ones.

@@ -37,9 +37,13 @@ const CHECKPOINT_TOKENS: usize = 512;
 /// Places for kept logits for each slot: those of a conversation's last two prompts.
 const LOGITS_OF_SLOT: usize = 2;
 
-/// Chooses the number of places for kept logits.
-pub(super) fn choose_logits(config: &ServeConfig) -> usize {
-    if config.cache_prompt { LOGITS_OF_SLOT * config.parallel } else { 0 }
+/// Chooses the number of places for kept logits. With recurrent layers, they are of use only with one of
+/// the `checkpoints` saved states.
+fn choose_logits(config: &ServeConfig, info: &ModelInfo, checkpoints: usize) -> usize {
+    let generates = !info.sees_ahead && config.pooling.or(info.pooling).is_none();
+    let has_states = !info.is_recurrent || checkpoints > 0;
+    let keeps = config.cache_prompt && generates && has_states;
+    if keeps { LOGITS_OF_SLOT * config.parallel } else { 0 }
 }
 
 /// Chooses the number of places for saved states, each of `state_bytes`; 0 bytes mean that the
@@ -59,6 +63,8 @@ fn choose_checkpoints(config: &ServeConfig, state_bytes: usize, available_bytes:
 pub(super) struct CacheSizes {
     /// Places for saved states.
     pub checkpoints: usize,
+    /// Places for kept logits.
+    pub logits: usize,
     /// Most tokens by which a recurrent state can go back.
     pub rollback: u32,
     /// KV cells of all slots together.
@@ -82,7 +88,8 @@ pub(super) fn choose_caches(
     available: u64,
 ) -> Result<CacheSizes, String> {
     let checkpoints = choose_checkpoints(config, footprint.state, available);
-    let logits_bytes = (choose_logits(config) * info.n_vocab * size_of::<f32>()) as u64;
+    let logits = choose_logits(config, info, checkpoints);
+    let logits_bytes = (logits * info.n_vocab * size_of::<f32>()) as u64;
     let rollback = choose_rollback(config, footprint, available);
     let (window, sequences) = (footprint.window as u32, config.parallel as u32 + 1); // one for pages
     let rows = step_rows(config.batch_rows, config.ubatch_rows, config.parallel) as u32;
@@ -97,7 +104,7 @@ pub(super) fn choose_caches(
     let taken = request_bytes + states_bytes + window_bytes + logits_bytes;
     let context_tokens = choose_context(config, &info, draft, taken, available)?;
     let spare = spare_bytes(config, &info, draft, taken, available, context_tokens);
-    Ok(CacheSizes { checkpoints, rollback, context_tokens, window_cells, spare })
+    Ok(CacheSizes { checkpoints, logits, rollback, context_tokens, window_cells, spare })
 }
 
 /// What a model tells of its cache. If some layers keep only the cells of a sliding window, a token

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use rtrb::{Producer, RingBuffer};
 
-use self::context::{CacheSizes, checkpoint_interval, choose_caches, choose_logits, trained};
+use self::context::{CacheSizes, checkpoint_interval, choose_caches, trained};
 pub use self::context::{choose_context, choose_rollback};
 use self::decode::Models;
 pub use self::decode::start_decode;
@@ -186,7 +186,7 @@ impl Server {
             footprint = Footprint::default();
             caches = choose(&self.config, footprint)?;
         }
-        let CacheSizes { checkpoints, rollback, context_tokens, spare, .. } = caches;
+        let CacheSizes { checkpoints, logits, rollback, context_tokens, spare, .. } = caches;
         if footprint.window > 0 {
             let of = |cells: u32| memory::gib(u64::from(cells) * footprint.window_cell as u64);
             let (gib, in_place_of) = (of(caches.window_cells), of(context_tokens));
@@ -224,7 +224,7 @@ impl Server {
             page_bytes,
             states: checkpoints,
             state_bytes: footprint.state,
-            logits: choose_logits(&self.config),
+            logits,
             n_vocab: info.n_vocab,
         };
         let folders = disk::open_folders(&self.config, &loaded.info, self.path.as_deref(), kept)?;

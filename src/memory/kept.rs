@@ -1,6 +1,6 @@
-//! What texts leave outside the KV cache: the cells of their tokens, in pages, and
-//! states. The decode lane copies both out of the KV cache and back. The disk lane writes them to
-//! files, and reads them again.
+//! What texts leave outside the KV cache: the cells of their tokens, in pages, states, and
+//! the logits behind prompts. The decode lane copies them out and back. The disk lane writes pages and
+//! states to files, and reads them again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

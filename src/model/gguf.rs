@@ -30,16 +30,22 @@ pub struct TensorInfo {
 }
 
 impl TensorInfo {
-    /// Whether weights may have its type. llama.cpp ends the process when it computes with others,
-    /// or reads memory that is not its own.
-    pub fn may_be_weights(&self) -> bool {
+    /// Whether llama.cpp computes with this tensor's type. With others, it ends the process, or reads
+    /// memory that is not its own.
+    pub fn is_computable(&self) -> bool {
+        if self.type_number == sys::GGML_TYPE_F32 {
+            return true;
+        }
         // SAFETY: ggml checked the type when it read the file, and the description is a constant.
         let to_float = unsafe { (*sys::ggml_get_type_traits(self.type_number)).to_float };
-        let is_table_of_experts = self.name.contains("tid2eid"); // DeepSeek 4's, of integers
-        to_float.is_some()
-            || self.type_number == sys::GGML_TYPE_F32
-            || is_table_of_experts
-            || !self.name.ends_with(".weight")
+        let is_vector = self.name.ends_with("norm.weight") || self.name.ends_with(".bias");
+        match self.type_number {
+            // Tables of tokens: DeepSeek 4's experts of a token, and the vocabulary of a draft.
+            sys::GGML_TYPE_I32 => self.name.ends_with("tid2eid.weight"),
+            sys::GGML_TYPE_I64 => self.name == "d2t",
+            // Sums and products of numbers with 32-bit activations.
+            _ => to_float.is_some() && !is_vector,
+        }
     }
 }
 

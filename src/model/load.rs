@@ -85,16 +85,17 @@ pub enum LoadError {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// The file's size.
+        /// The memory that it takes while it is loaded.
         bytes: u64,
         /// The memory available.
         available: u64,
     },
-    /// A tensor has a type that stands only for intermediate results.
+    /// A tensor has a type that llama.cpp cannot compute with.
     #[error(
-        "{path} is damaged: its tensor {tensor} has the type {type_name}, which no weights have"
+        "{path} cannot be computed: its tensor {tensor} has the type {type_name}, for which llama.cpp \
+         has no operation"
     )]
-    NotWeights {
+    NotComputable {
         /// The file.
         path: PathBuf,
         /// The tensor's name.
@@ -220,10 +221,10 @@ fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
         return Err(LoadError::NotGguf { path: path.to_owned(), found });
     }
     let tensors: Vec<_> = shards::tensors(path).collect(); // none if llama.cpp cannot read them
-    if let Some(TensorInfo { name, type_name, .. }) = tensors.iter().find(|of| !of.may_be_weights())
+    if let Some(TensorInfo { name, type_name, .. }) = tensors.iter().find(|of| !of.is_computable())
     {
         let (path, tensor) = (path.to_owned(), one_line(name, NAME_CHARS_MAX));
-        return Err(LoadError::NotWeights { path, tensor, type_name: type_name.clone() });
+        return Err(LoadError::NotComputable { path, tensor, type_name: type_name.clone() });
     }
     // Check first, because the kernel would kill the process without a message. A packed matrix is
     // first read into a separate buffer, one matrix at a time, so the largest one counts twice.
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn types_that_no_weights_have_are_refused() {
+    fn types_that_llama_cpp_cannot_compute_with_are_refused() {
         let path = std::env::temp_dir().join(format!("corelane-types-{}", std::process::id()));
         let check = |name, kind| {
             let mut header = Gguf::empty();
@@ -451,12 +452,18 @@ mod tests {
             (sys::GGML_TYPE_F64, "f64"),
         ] {
             let error = check(name, kind).unwrap_err();
-            let says = format!("blk.0. [2Jffn_up.weight has the type {type_name}, which no");
+            let says = format!("blk.0. [2Jffn_up.weight has the type {type_name}, for which");
             assert!(error.contains(&says), "{error}");
         }
         assert_eq!(check("token_embd.weight", sys::GGML_TYPE_F32), Ok(()));
         assert_eq!(check("blk.0.ffn_gate_tid2eid.weight", sys::GGML_TYPE_I32), Ok(()));
-        assert_eq!(check("d2t", sys::GGML_TYPE_I64), Ok(()), "no weights");
+        assert_eq!(check("d2t", sys::GGML_TYPE_I64), Ok(()));
+        // These are multiplied with activations and added to them, number by number.
+        for kind in [sys::GGML_TYPE_F16, sys::GGML_TYPE_Q4_0] {
+            check("blk.0.attn_norm.weight", kind).unwrap_err();
+            check("blk.0.attn_q.bias", kind).unwrap_err();
+            assert_eq!(check("blk.0.attn_q.weight", kind), Ok(()));
+        }
         fs::remove_file(&path).unwrap();
     }
 

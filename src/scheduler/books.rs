@@ -193,19 +193,22 @@ impl Books {
         batch.rows.push(row).expect("room was counted");
     }
 
-    /// Saves the state of a running sequence behind its planned rows, if there is a place for it.
-    pub fn save_state(&mut self, batch: &mut Batch, id: SequenceId) {
-        let owner = self.sequences.get(id).owner();
-        let tokens = self.sequences.get(id).planned;
-        let place = self.cells.checkpoints.save(owner.slot, tokens, self.step);
+    /// Saves the state of a running sequence behind its planned rows. Returns false if there is no
+    /// place for it.
+    pub fn save_state(&mut self, batch: &mut Batch, id: SequenceId) -> bool {
+        let sequence = self.sequences.get(id);
+        let slot = sequence.owner().slot;
+        let place = self.cells.checkpoints.save(slot, sequence.planned, self.step);
         self.push_save(batch, id, place.map(SaveKind::State));
+        place.is_some()
     }
 
-    /// Keeps the logits of the last planned row of a running sequence, if there is a place for them.
+    /// Keeps the logits of the last planned row of a running sequence. They save one row, whatever the
+    /// prompt was, so those that were not used for longest make room.
     pub fn keep_logits(&mut self, batch: &mut Batch, id: SequenceId) {
-        let owner = self.sequences.get(id).owner();
-        let tokens = self.sequences.get(id).planned;
-        let place = self.cells.logits.save(owner.slot, tokens, self.step);
+        let sequence = self.sequences.get(id);
+        let slot = sequence.owner().slot;
+        let place = self.cells.logits.save_worth(slot, sequence.planned, 1, self.step);
         self.push_save(batch, id, place.map(SaveKind::Logits));
     }
 
@@ -214,7 +217,7 @@ impl Books {
         let sequence = self.sequences.get(id);
         let (owner, position) = (sequence.owner(), sequence.next_position());
         let save = Save { owner, position, what, is_made: false };
-        batch.saves.push(save).expect("two states and the logits of each slot");
+        batch.saves.push(save).expect("at most three states and the logits of each slot");
     }
 
     /// Gives a slot free cells until it has `cells`.

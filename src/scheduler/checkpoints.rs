@@ -87,6 +87,11 @@ impl Checkpoints {
         usable.next_back().map(|(id, at)| (id, at.position))
     }
 
+    /// Whether a slot has a checkpoint behind exactly `tokens` tokens.
+    pub fn stands_at(&self, slot: SlotId, tokens: usize) -> bool {
+        self.find(slot, tokens).is_some_and(|(_, position)| position == tokens)
+    }
+
     /// The checkpoint of a slot behind exactly `tokens` tokens, if it was saved.
     pub fn find_made(&self, slot: SlotId, tokens: usize) -> Option<CheckpointId> {
         let (id, position) = self.find(slot, tokens)?;
@@ -107,7 +112,17 @@ impl Checkpoints {
     /// Takes a place for the state of a slot behind `tokens` tokens, which are all of its tokens.
     /// `None` if all places have checkpoints that are worth more.
     pub fn save(&mut self, slot: SlotId, tokens: usize, step: u64) -> Option<CheckpointId> {
-        let saves = self.tokens_saved(slot, tokens);
+        self.save_worth(slot, tokens, self.tokens_saved(slot, tokens), step)
+    }
+
+    /// As [`Checkpoints::save`], if what is saved saves `saves` tokens.
+    pub fn save_worth(
+        &mut self,
+        slot: SlotId,
+        tokens: usize,
+        saves: usize,
+        step: u64,
+    ) -> Option<CheckpointId> {
         let id = self.place(saves, step)?;
         self.last_saves[id.index()] = step;
         self.put(id, Saved { position: tokens, users: 1, saves, saved: step, used: step, ..NEW });

@@ -17,7 +17,7 @@ use super::sequence::Stage;
 use super::tuning::{OLDEST_FIRST_ONE_IN, PREFILL_ROWS_STEP, PROMPT_CREDIT_STEPS};
 use super::{constrained, stops, times};
 use crate::limits::{SCORED_ROWS_MAX, SLOTS_MAX};
-use crate::ring::message::Batch;
+use crate::ring::message::{Batch, Save};
 use crate::types::{ItlTarget, KeyId, SequenceId};
 
 /// A prompt that is not computed yet.
@@ -189,7 +189,8 @@ fn bound_left(books: &Books, batch: &Batch) -> Option<Duration> {
     batch.rows.iter().for_each(|row| decode.add(row.position.index()));
     let copy = books.cost.copy().filter(|_| books.copied).unwrap_or_default();
     let masks = Duration::from_micros(books.masks.planned);
-    let saves = books.save_took * batch.saves.len() as u32; // at most two for each slot
+    let states = batch.saves.iter().filter_map(Save::state).count();
+    let saves = books.save_took * states as u32; // at most three for each slot
     let pages = books.page_took.unwrap_or_default() * batch.loads.len() as u32; // PAGES_STEP_MAX
     let besides = copy + masks + saves + pages + times::drafts_time(books, batch);
     times::bound(books, decode).map(|bound| bound.saturating_sub(besides))

@@ -43,10 +43,20 @@ pub(super) fn keep_whole(books: &mut Books, batch: &mut Batch, id: SequenceId) {
     let (slot, cells) = (sequence.owner().slot, &books.cells);
     let is_recurrent = books.capacity.has_recurrent_states();
     let saved = if is_recurrent { &cells.checkpoints } else { &cells.logits };
-    if saved.tokens_saved(slot, tokens) >= WHOLE_TOKENS_MIN {
-        if is_recurrent {
-            books.save_state(batch, id);
-        }
+    let is_worth = saved.tokens_saved(slot, tokens) >= WHOLE_TOKENS_MIN;
+    if is_worth && !is_kept(books, id) && (!is_recurrent || books.save_state(batch, id)) {
         books.keep_logits(batch, id);
     }
+}
+
+/// Whether another running sequence has kept, or keeps, the logits behind the same prompt.
+fn is_kept(books: &Books, id: SequenceId) -> bool {
+    let sequence = books.sequences.get(id);
+    let prompt = &sequence.tokens[..];
+    books.held.iter().filter(|other| **other != id).any(|other| {
+        let other = books.sequences.get(*other);
+        other.asked.cache == sequence.asked.cache
+            && books.cells.logits.stands_at(other.owner().slot, prompt.len())
+            && other.tokens.starts_with(prompt)
+    })
 }

@@ -11,7 +11,7 @@ impl SlotId {
     }
 }
 
-/// A place for a saved state, below
+/// A place for a saved state, or one for kept logits, below
 /// [`CHECKPOINTS_MAX`](crate::limits::CHECKPOINTS_MAX).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CheckpointId(pub u16);

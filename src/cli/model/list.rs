@@ -4,7 +4,7 @@ use clap::Args;
 use corelane::hub::{Kept, Unfinished, kept, unfinished};
 use time::OffsetDateTime;
 
-use super::output::{megabytes, print};
+use super::output::{megabytes, print, print_json};
 use corelane::flags::hub::new_hub;
 
 const EXAMPLES: &str = "\
@@ -27,7 +27,7 @@ pub fn run(args: &ListArgs) -> Result<(), String> {
     let hub = new_hub(None, true)?;
     let (kept, unfinished) = (kept(&hub), unfinished(&hub));
     if args.json {
-        print(&format!("{:#}\n", to_json(&kept, &unfinished)));
+        print_json(&to_json(&kept, &unfinished));
     } else if kept.is_empty() && unfinished.is_empty() {
         print(&format!(
             "no models in {}\n\nTry it:\n  corelane model pull ggml-org/gemma-3-1b-it-GGUF\n",

@@ -9,6 +9,11 @@ pub fn print(text: &str) {
     let _ = std::io::stdout().write_all(printable(text).as_bytes());
 }
 
+/// Writes JSON to standard output, as it is. Ignores that it is closed.
+pub fn print_json(json: &serde_json::Value) {
+    let _ = std::io::stdout().write_all(format!("{json:#}\n").as_bytes());
+}
+
 /// A number of bytes in MB or GB.
 pub fn megabytes(bytes: u64) -> String {
     match bytes {

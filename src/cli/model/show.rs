@@ -8,7 +8,7 @@ use corelane::model::load::{Source, outline};
 use corelane::model::shards::{TypeShare, tensor_types};
 use corelane::types::{ModelInfo, Pooling};
 
-use super::output::{megabytes, print};
+use super::output::{megabytes, print, print_json};
 use corelane::flags::hub::new_hub;
 
 /// The number of tokens for which the table states the memory of the KV cache.
@@ -42,10 +42,10 @@ pub fn run(args: &ShowArgs) -> Result<(), String> {
     let path = args.path()?;
     let info = outline(&Source::File(path.clone())).map_err(|error| error.to_string())?;
     let types = tensor_types(&path);
-    print(&match args.json {
-        true => format!("{:#}\n", to_json(&path, &info, &types)),
-        false => text(&path, &info, &types),
-    });
+    match args.json {
+        true => print_json(&to_json(&path, &info, &types)),
+        false => print(&text(&path, &info, &types)),
+    }
     Ok(())
 }
 
