@@ -102,18 +102,24 @@ pub unsafe fn multiply<S: Simd, W: Floats, const ROWS: usize>(work: &Work) {
     unsafe {
         let zeros = [[S::splat_f32(0.0); 2]; ROWS];
         let vectors = STRIP_ROWS / S::LANES;
+        let mut rows = [std::ptr::null::<f32>(); ROWS];
+        for (row, activations) in rows.iter_mut().zip(work.activations) {
+            *row = activations.cast();
+        }
         let mut totals = zeros;
         for first in (0..work.columns).step_by(COLUMNS) {
             let strip = work.strip.add(first * HALVES_BYTES);
             prefetch(work.ahead, strip, COLUMNS * HALVES_BYTES);
             let mut sums = zeros;
             for column in 0..COLUMNS {
+                let mut weights = [S::splat_f32(0.0); 2];
                 for v in 0..vectors {
-                    let weights = W::load::<S>(strip.add(column * HALVES_BYTES), v * S::LANES);
-                    for r in 0..ROWS {
-                        let activation = work.activations[r].cast::<f32>().add(first + column);
-                        let activation = S::splat_f32(activation.read());
-                        sums[r][v] = S::mul_add(activation, weights, sums[r][v]);
+                    weights[v] = W::load::<S>(strip.add(column * HALVES_BYTES), v * S::LANES);
+                }
+                for r in 0..ROWS {
+                    let activation = rows[r].add(first + column).read();
+                    for v in 0..vectors {
+                        sums[r][v] = S::mul_add(S::splat_f32(activation), weights[v], sums[r][v]);
                     }
                 }
             }
