@@ -77,9 +77,11 @@ def ask(url: str, path: str, body: dict) -> dict:
 
 
 def cut(url: str, tokens: int, of_prompt: int) -> list[list[int]]:
-    """The text in prompts of some tokens."""
-    ids = ask(url, "/tokenize", {"content": TEXT.read_text()})["tokens"][:tokens]
-    return [ids[at : at + of_prompt] for at in range(0, len(ids), of_prompt)]
+    """The text in prompts of some tokens, each behind the tokens with which the model's texts begin."""
+    text = TEXT.read_text()
+    ids, whole = (ask(url, "/tokenize", {"content": text, "add_special": add})["tokens"] for add in (False, True))
+    begin = whole[: whole.index(ids[0])]
+    return [begin + ids[at : at + of_prompt] for at in range(0, min(tokens, len(ids)), of_prompt)]
 
 
 def scores(url: str, prompt: list[int]) -> list[dict]:
