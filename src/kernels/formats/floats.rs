@@ -113,8 +113,8 @@ pub unsafe fn multiply<S: Simd, W: Floats, const ROWS: usize>(work: &Work) {
             let mut sums = zeros;
             for column in 0..COLUMNS {
                 let mut weights = [S::splat_f32(0.0); 2];
-                for v in 0..vectors {
-                    weights[v] = W::load::<S>(strip.add(column * HALVES_BYTES), v * S::LANES);
+                for (v, weights) in weights.iter_mut().take(vectors).enumerate() {
+                    *weights = W::load::<S>(strip.add(column * HALVES_BYTES), v * S::LANES);
                 }
                 for r in 0..ROWS {
                     let activation = rows[r].add(first + column).read();
@@ -129,9 +129,9 @@ pub unsafe fn multiply<S: Simd, W: Floats, const ROWS: usize>(work: &Work) {
                 }
             }
         }
-        for r in 0..ROWS {
-            for v in 0..vectors {
-                S::store_f32(work.out[r].add(v * S::LANES), totals[r][v]);
+        for (total, out) in totals.iter().zip(work.out) {
+            for (v, total) in total.iter().take(vectors).enumerate() {
+                S::store_f32(out.add(v * S::LANES), *total);
             }
         }
     }
