@@ -12,7 +12,9 @@ use crate::limits::{
 };
 use crate::placement::Placement;
 use crate::traces::Endpoint;
-use crate::types::{CacheLayout, FlashAttention, Guessing, ItlTarget, Pooling, Speculation};
+use crate::types::{
+    CacheLayout, FlashAttention, Guessing, IoChoice, ItlTarget, Pooling, Speculation,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -142,6 +144,8 @@ pub struct ServeConfig {
     /// Whether each step has a thread on every decode core, because the user set their number.
     /// Otherwise the scheduler chooses the number by measurement.
     pub fixed_threads: bool,
+    /// How the front lane reads and writes its sockets.
+    pub io: IoChoice,
     /// The kernels for products with the weights.
     pub kernels: KernelChoice,
     /// The layout of the KV cache.
@@ -207,6 +211,7 @@ impl Default for ServeConfig {
             drain: Duration::from_secs(30),
             placement: Placement { front_core: 0, decode_cores: vec![0], pinned: true },
             fixed_threads: false,
+            io: IoChoice::Auto,
             kernels: KernelChoice::Auto,
             cache: CacheLayout::default(),
             poll: 50,

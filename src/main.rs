@@ -26,7 +26,7 @@ use corelane::server::Control;
 use corelane::server::listener::Address;
 use corelane::systemd;
 use corelane::types::printable::printable;
-use corelane::types::{Calibration, KernelsInfo, OtherMatrices, TimedStep};
+use corelane::types::{Calibration, Io, KernelsInfo, OtherMatrices, TimedStep};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
@@ -308,6 +308,7 @@ fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
         (true, true) => "shared",
         (true, false) => "its own",
     };
+    let io = server.metrics().io().map_or("", Io::name);
     let key = if config.keys.is_empty() { "" } else { " -H 'authorization: Bearer KEY'" };
     let ops = match server.ops_address() {
         Some(address) => format!("http://{address}/metrics"),
@@ -320,7 +321,7 @@ fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
   model    {name}: {params:.1} M parameters, {size:.1} MB
   kernels  {kernels}
   context  {context} tokens for {parallel} requests at once, at most {each} each{store}
-  lanes    front on core {front_core} ({front}), decode on {decode_word} {decode}
+  lanes    front on core {front_core} ({front}, {io}), decode on {decode_word} {decode}
   threads  {threads}
 
 Try it:

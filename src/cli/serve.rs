@@ -13,7 +13,7 @@ use corelane::limits::{
     CONNECTIONS, KEY_FILE_BYTES_MAX, PING_INTERVAL, QUEUE_SEQUENCES, QUEUE_TOKENS,
 };
 use corelane::traces::Endpoint;
-use corelane::types::{Guessing, Pooling, Speculation};
+use corelane::types::{Guessing, IoChoice, Pooling, Speculation};
 
 const MIB: usize = 1 << 20;
 
@@ -171,6 +171,10 @@ pub struct ServeArgs {
         help_heading = "HTTP"
     )]
     sse_ping_interval: i64,
+    /// How sockets are read and written: uring (io_uring) or epoll; auto takes epoll where the kernel
+    /// or a sandbox forbids io_uring
+    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "HTTP")]
+    io: IoChoice,
     /// Most open connections; when there are more, the one that has been idle for longest is closed
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS, help_heading = "HTTP")]
     max_connections: usize,
@@ -369,6 +373,7 @@ impl ServeArgs {
             request_timeout: (self.request_timeout_s > 0)
                 .then(|| Duration::from_secs(self.request_timeout_s.into())),
             ctx_checkpoints: self.ctx_checkpoints,
+            io: self.io,
             cache_ram: self.cache_ram,
             cache_disk: folder(
                 ("--cache-disk", &self.cache_disk),

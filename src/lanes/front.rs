@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use glommio::{LocalExecutorBuilder, Placement as GlommioPlacement};
 use rtrb::RingBuffer;
 
 use super::size::spin;
@@ -12,27 +10,23 @@ use super::thread::{spawn, wait_for};
 use crate::config::ServeConfig;
 use crate::limits::LANE_STACK_BYTES;
 use crate::metrics::Metrics;
+use crate::placement::pin_this_thread;
+use crate::server::io::Executor;
 use crate::server::{self, Control, FrontConfig, FrontLinks};
 use crate::systemd::Watchdog;
+use crate::types::Io;
 use crate::{ops, page};
-
-/// Memory of the front lane's ring for buffers of files, which the lane does not use: glommio's
-/// least. Its own choice, 10 MiB, exceeds the 8 MiB that users may usually lock.
-const IO_MEMORY_BYTES: usize = 64 * 1024;
-
-/// Interval at which glommio interrupts tasks of the front lane: as good as never. If its timer
-/// expires before any task has run, glommio 0.9 believes that there is nothing to do, and sleeps
-/// (its pull request 53 fixes that, and is in no release yet). Long tasks yield by themselves.
-const PREEMPT_EVERY: Duration = Duration::from_secs(24 * 3600);
 
 /// The front lane's settings in a server of `config`.
 pub(super) fn front_config(
     config: &ServeConfig,
     request_bytes: usize,
     hands_over: bool,
+    io: Io,
     metrics: &Arc<Metrics>,
 ) -> FrontConfig {
     FrontConfig {
+        io,
         connections: config.connections,
         ping_interval: config.ping_interval,
         metrics_page: config.metrics.then_some(ops::page_of),
@@ -66,6 +60,7 @@ pub(super) fn start_front(
     links: FrontLinks,
 ) -> Result<JoinHandle<()>, String> {
     let (core, pinned) = (config.placement.front_core, config.placement.pinned);
+    let way = front_config.io;
     // A polling lane yields its core to look at its sockets. If it slept for that, glommio would
     // interrupt all other cores of the process each time (`membarrier`), also those of the model.
     let spin = spin(config);
@@ -73,13 +68,10 @@ pub(super) fn start_front(
     // The executor is made on its own thread, which reports the result.
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
     let handle = spawn("front", LANE_STACK_BYTES, move || {
-        let place = if pinned { GlommioPlacement::Fixed(core) } else { GlommioPlacement::Unbound };
-        let executor = LocalExecutorBuilder::new(place)
-            .preempt_timer(PREEMPT_EVERY)
-            .io_memory(IO_MEMORY_BYTES)
-            .spin_before_park(spin)
-            .make();
-        match executor {
+        front_config.metrics.set_io(way);
+        let pinned_to = pinned.then_some(core);
+        let is_pinned = pinned_to.map_or(Ok(()), |core| pin_this_thread(&[core]));
+        match is_pinned.and_then(|()| Executor::new(way, pinned_to, spin)) {
             Ok(executor) => {
                 let _ = outcome_tx.push(Ok(()));
                 drop(outcome_tx);

@@ -87,7 +87,10 @@ impl Server {
     /// A sentence for the user.
     pub fn start(config: ServeConfig) -> Result<Self, String> {
         config.check()?;
-        kernel::check()?;
+        let (io, missing) = kernel::choose_io(config.io)?;
+        if let Some(missing) = missing {
+            tracing::info!("the front lane uses epoll, because {missing}");
+        }
         kernel::allow_many_descriptors();
         let inherited = systemd::take_sockets()?;
         let hands_over = !inherited.is_empty();
@@ -107,7 +110,7 @@ impl Server {
         let control = Arc::new(Control::new(Arc::new(bell), config.keys.clone()));
         let request_bytes = memory::request_bytes(config.request_memory, memory::available_bytes());
         let (ready, ready_rx) = RingBuffer::new(1);
-        let front_config = front_config(&config, request_bytes, hands_over, &metrics);
+        let front_config = front_config(&config, request_bytes, hands_over, io, &metrics);
         let mut others = Vec::new();
         let spans = start_spans(&config, &metrics, &mut others)?;
         let links = FrontLinks { listeners, bell_socket, ready: ready_rx, spans };

@@ -38,6 +38,7 @@ pub use late::{CAUSES, Cause, LateCount, LateTokens};
 pub use value::{Counter, Gauge};
 
 use crate::clock::Clock;
+use crate::types::Io;
 
 /// All metrics, and the clock that all lanes share.
 pub struct Metrics {
@@ -64,6 +65,7 @@ pub struct Metrics {
     /// Pieces of work that the mask lane has done: masks, and parts of tasks that take in many
     /// tokens.
     pub mask_pieces: Counter,
+    io: OnceLock<Io>,
     model: OnceLock<(String, &'static str)>,
     log_lines_lost: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
 }
@@ -122,6 +124,7 @@ impl Metrics {
             disk: DiskMetrics::default(),
             mask_pieces: Counter::default(),
             model: OnceLock::new(),
+            io: OnceLock::new(),
             log_lines_lost: OnceLock::new(),
         }
     }
@@ -139,6 +142,16 @@ impl Metrics {
     /// Sets the names of the model and its kernels. Later calls change nothing.
     pub fn set_model(&self, name: &str, kernels: &'static str) {
         self.model.get_or_init(|| (name.to_owned(), kernels));
+    }
+
+    /// How the front lane reads and writes its sockets, once it has started.
+    pub fn io(&self) -> Option<Io> {
+        self.io.get().copied()
+    }
+
+    /// Sets how the front lane reads and writes its sockets. Later calls change nothing.
+    pub fn set_io(&self, io: Io) {
+        self.io.get_or_init(|| io);
     }
 
     /// Log lines lost because the log was written too slowly; `None` if no counter was set.

@@ -19,6 +19,7 @@ use crate::metrics::{
     Cause, Counter, DiskMetrics, FrontMetrics, Metrics, REASONS, ROW_CLASSES, ServerState, reason,
 };
 use crate::pressure;
+use crate::types::Io;
 
 /// Writes the page.
 pub(super) fn write(metrics: &Arc<Metrics>, out: &mut impl fmt::Write) {
@@ -298,9 +299,10 @@ impl MetricsWriter<'_> {
         let ready = metrics.front.state() == ServerState::Ready;
         self.gauge(
             "corelane_build_info",
-            "Always 1. Labels: the version and, once a model is loaded, its kernels.",
+            "Always 1. Labels: the version, how sockets are read, and, once a model is loaded, its kernels.",
             &[
                 ("version", env!("CARGO_PKG_VERSION")),
+                ("io", metrics.io().map_or("", Io::name)),
                 ("kernels", metrics.kernels().unwrap_or_default()),
             ],
             1_u64,

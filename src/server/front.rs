@@ -24,6 +24,7 @@ use crate::page::File;
 use crate::random::SplitMix64;
 use crate::systemd::Watchdog;
 use crate::traces::Span;
+use crate::types::Io;
 
 /// If the next server takes over the listening sockets, a drain waits this long for requests on
 /// open connections. The time counts from a connection's last response, but not before the drain
@@ -32,6 +33,8 @@ const HAND_OVER_TIME: Duration = Duration::from_millis(500);
 
 /// The settings of the front lane.
 pub struct FrontConfig {
+    /// How it reads and writes its sockets.
+    pub io: Io,
     /// Most open connections.
     pub connections: usize,
     /// Silence of a stream after which a comment (a ping) is sent; `None` sends none.

@@ -13,6 +13,23 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::limits::DESCRIPTORS_RESERVED;
 use crate::prepare::worker::ThreadView;
+use crate::types::{Io, IoChoice};
+
+/// Chooses the way in which the front lane asks the kernel. Without io_uring, also says why, and what to
+/// change.
+///
+/// # Errors
+/// Why there is no io_uring, if nothing else may be used.
+pub fn choose_io(choice: IoChoice) -> Result<(Io, Option<String>), String> {
+    match choice {
+        IoChoice::Only(Io::Epoll) => Ok((Io::Epoll, None)),
+        IoChoice::Only(Io::Uring) => check().map(|()| (Io::Uring, None)),
+        IoChoice::Auto => Ok(match check() {
+            Ok(()) => (Io::Uring, None),
+            Err(missing) => (Io::Epoll, Some(missing)),
+        }),
+    }
+}
 
 /// Checks for io_uring and for lockable memory.
 ///
@@ -34,7 +51,7 @@ pub fn allow_many_descriptors() {
 /// Whether file descriptors run short: only those reserved for other lanes and health checks are
 /// left. `new` is the newest descriptor. The kernel gives the lowest free number, so the number of
 /// `new` shows how many are open.
-pub(super) fn are_descriptors_short(new: &impl AsRawFd) -> bool {
+pub(super) fn are_descriptors_short(new: BorrowedFd<'_>) -> bool {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
     let reserved = (DESCRIPTORS_RESERVED as u64).min(limit / 4);
     new.as_raw_fd() as u64 >= limit - reserved // descriptors are not negative
@@ -68,9 +85,7 @@ pub(super) enum Client {
 }
 
 /// Looks at the client of a connection without reading.
-pub(super) fn look_at_client(stream: &impl AsRawFd) -> Client {
-    // SAFETY: `stream` holds the descriptor open. (glommio's have no `AsFd`.)
-    let socket = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
+pub(super) fn look_at_client(socket: BorrowedFd<'_>) -> Client {
     let mut look = [PollFd::new(&socket, PollFlags::RDHUP)];
     if poll(&mut look, Some(&Timespec::default())).is_err() {
         return Client::IsThere; // nothing else is known
@@ -176,14 +191,15 @@ mod tests {
     fn a_client_that_left_and_one_that_closed_its_half_differ() {
         use std::io::Write;
         use std::net::{Shutdown, TcpListener, TcpStream};
+        use std::os::fd::AsFd;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         for leaves in [false, true] {
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (mut server, _) = listener.accept().unwrap();
-            assert_eq!(look_at_client(&server), Client::IsThere);
+            assert_eq!(look_at_client(server.as_fd()), Client::IsThere);
             let eventually = |expected| {
                 let began = std::time::Instant::now();
-                while look_at_client(&server) != expected {
+                while look_at_client(server.as_fd()) != expected {
                     assert!(began.elapsed() < Duration::from_secs(10), "never {expected:?}");
                     std::thread::yield_now();
                 }

@@ -4,20 +4,18 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use glommio::Task;
-use glommio::net::{TcpListener, TcpStream};
-use glommio::timer::sleep;
 use rustix::net::sockopt::socket_acceptconn;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::front::Front;
+use super::io::{self as front_io, Stream, Task};
 use super::{connection, kernel};
 
 /// The time until the listener tries again after it could not accept.
@@ -193,7 +191,7 @@ fn listen(socket: Socket, address: &SockAddr) -> io::Result<OwnedFd> {
 /// The tasks that accept connections.
 #[derive(Default)]
 pub(super) struct Accepting {
-    tasks: Vec<Task<()>>,
+    tasks: Vec<Task>,
     /// The addresses of their sockets.
     addresses: Vec<SockAddr>,
 }
@@ -210,12 +208,14 @@ impl Accepting {
                 (Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), file)
             }
         };
-        let descriptor = socket.into_raw_fd();
-        // SAFETY: the descriptor is a listening socket, and its ownership moves. glommio's
-        // TcpListener accepts on any stream socket, and its TcpStream reads and writes any.
-        let listener = unsafe { TcpListener::from_raw_fd(descriptor) };
+        let descriptor = socket.as_raw_fd();
         let listening = Listening::new(front.clone(), file);
-        self.tasks.push(glommio::spawn_local(accept(listening, listener, descriptor, peer)));
+        match front_io::Listener::new(socket) {
+            Ok(listener) => {
+                self.tasks.push(front_io::spawn(accept(listening, listener, descriptor, peer)));
+            }
+            Err(error) => tracing::error!(%error, "a listening socket cannot be watched"),
+        }
     }
 
     /// Stops accepting, because a drain has begun.
@@ -269,7 +269,7 @@ impl Drop for SocketFile {
 /// for all of its clients.
 async fn accept(
     listening: Listening,
-    listener: TcpListener,
+    listener: front_io::Listener,
     descriptor: RawFd,
     peer: Option<IpAddr>,
 ) {
@@ -285,24 +285,24 @@ async fn accept(
                 if someone_waits && !front.places.dismiss_one(front.clock.now()) {
                     tracing::warn!(%error, "cannot accept connections");
                 }
-                sleep(ACCEPT_AGAIN).await;
+                front_io::sleep(ACCEPT_AGAIN).await;
             }
         }
     }
 }
 
 /// Serves a connection, if there is a place for it. Otherwise closes it.
-fn admit(front: &Rc<Front>, stream: TcpStream, peer: Option<IpAddr>) {
-    let Some(peer) = peer.or_else(|| Some(stream.peer_addr().ok()?.ip())) else {
+fn admit(front: &Rc<Front>, stream: Stream, peer: Option<IpAddr>) {
+    let Some(peer) = peer.or_else(|| Some(stream.peer()?.ip())) else {
         return; // it has left already
     };
     let timer = front.timers.add();
-    let is_short = kernel::are_descriptors_short(&stream);
+    let is_short = kernel::are_descriptors_short(stream.socket());
     match front.places.take(peer, timer.clone(), is_short, front.clock.now()) {
         Some(place) => {
-            let _ = stream.set_nodelay(true); // without it, only latency suffers
+            stream.send_at_once();
             front.opened();
-            glommio::spawn_local(connection::serve(front.clone(), stream, place, timer)).detach();
+            front_io::spawn(connection::serve(front.clone(), stream, place, timer)).detach();
         }
         None => front.counters().connections_dropped.increment(),
     }

@@ -1,4 +1,4 @@
-//! The front lane: a glommio executor that owns every socket.
+//! The front lane: an executor that owns every socket, on io_uring or epoll ([`io`]).
 //!
 //! One task for each listening socket accepts connections, one task for each connection reads and
 //! writes, one task runs the engine, and one checks timeouts. They share the state in `front`.
@@ -9,6 +9,7 @@ mod connection;
 mod control;
 mod front;
 mod guards;
+pub mod io;
 pub mod kernel;
 pub mod listener;
 mod origins;
@@ -20,17 +21,13 @@ pub mod timers;
 mod wake;
 
 use std::cell::Cell;
-use std::future::Future;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_lite::{AsyncRead, future};
-use glommio::net::TcpStream;
-use glommio::timer::{Timer, sleep};
+use futures_lite::future;
 
 use crate::clock::Micros;
 use crate::constraint::stop_long_work;
@@ -41,15 +38,16 @@ use crate::traces::Span;
 pub use control::Control;
 use front::Front;
 pub use front::{FrontConfig, MetricsPage};
+use io::{Alarm, Stream, poll_sockets, sleep, spawn, yield_now};
 use listener::{Accepting, Listener};
 use places::Places;
 use polling::Polling;
 use service::Service;
 pub use service::{ServiceParts, Workers};
-use wake::{poll_sockets, remember};
+use wake::remember;
 
-/// Interval at which the polling engine task lets glommio check the sockets. glommio submits socket
-/// operations to the kernel only then. Each check costs a dozen small allocations in glommio.
+/// Interval at which the polling engine task lets the executor check the sockets. On io_uring, operations go
+/// to the kernel only then, and each check costs a dozen small allocations in glommio.
 const LOOK_UP_EVERY: Duration = Duration::from_micros(50);
 
 /// The front lane's links to clients and to other lanes.
@@ -68,13 +66,15 @@ pub struct FrontLinks {
 pub async fn run(config: FrontConfig, control: Arc<Control>, links: FrontLinks) {
     let FrontLinks { listeners, bell_socket, ready, spans } = links;
     let front = Front::new(config, control, spans);
-    // glommio can wrap an existing socket only in a TcpStream. Its reads work for any stream
-    // socket.
-    let mut bell_socket = TcpStream::from(socket2::Socket::from(bell_socket));
+    let made = Stream::new(bell_socket.into()).and_then(|bell| Ok((bell, Alarm::new()?)));
+    let (mut bell_socket, alarm) = match made {
+        Ok(made) => made,
+        Err(error) => return tracing::error!(%error, "the front lane cannot wait for other lanes"),
+    };
     let (mut listeners, mut accepting) = (listeners, Accepting::default());
-    glommio::spawn_local(sweep(front.clone())).detach();
+    spawn(sweep(front.clone())).detach();
     let polling = Polling::new(front.clock.now());
-    let mut turns = EngineTask { front: front.clone(), ready, polling };
+    let mut turns = EngineTask { front: front.clone(), ready, polling, alarm };
     loop {
         turns.take();
         // On sockets of the service manager, clients wait in the kernel's queue until the model is
@@ -117,6 +117,8 @@ struct EngineTask {
     /// Receives the loaded model.
     ready: rtrb::Consumer<ServiceParts>,
     polling: Polling,
+    /// Goes off when the engine must be called.
+    alarm: Alarm,
 }
 
 impl EngineTask {
@@ -148,8 +150,8 @@ impl EngineTask {
     }
 
     /// Waits until [`EngineTask::take`] has work.
-    async fn wait(&mut self, socket: &mut TcpStream) {
-        let front = &self.front;
+    async fn wait(&mut self, socket: &mut Stream) {
+        let front = self.front.clone();
         if front.config.polls {
             // If the lane has its core alone, it polls while the decode lane works, unless other
             // programs need the core. Between polls it lets other tasks run, and checks the
@@ -161,28 +163,26 @@ impl EngineTask {
                 }
                 let now = front.clock.now();
                 if now.since(looked_up) < LOOK_UP_EVERY.as_micros() as u64 {
-                    glommio::executor().yield_task_queue_now().await;
+                    yield_now().await;
                 } else {
                     poll_sockets().await;
                     looked_up = now;
                 }
             }
         }
-        let mut plan = self.plan_is_due_in().map(Timer::new);
+        self.alarm.set(self.plan_is_due_in());
         future::poll_fn(|cx| {
             front.control.bell.announce();
             if self.has_news() {
                 return Poll::Ready(());
             }
-            if let Some(timer) = &mut plan
-                && Pin::new(timer).poll(cx).is_ready()
-            {
+            if self.alarm.poll(cx).is_ready() {
                 return Poll::Ready(());
             }
             remember(&mut front.engine_waker.borrow_mut(), cx);
             // Any byte is a wake-up. The socket stays open as long as this lane.
             let mut bytes = [0; 64];
-            Pin::new(&mut *socket).poll_read(cx, &mut bytes).map(|_| ())
+            socket.poll_read(cx, &mut bytes).map(|_| ())
         })
         .await;
     }

@@ -7,6 +7,7 @@ pub mod chain;
 pub mod digits;
 mod file_id;
 mod ids;
+mod io;
 pub mod printable;
 pub mod reasoning;
 mod threads;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 pub use file_id::FileId;
 pub use ids::{CheckpointId, PageId, SlotId};
+pub use io::{Io, IoChoice};
 pub use threads::{Calibration, Threads, TimedStep};
 
 /// A token of the vocabulary, `0..n_vocab`. Signed because llama.cpp's is.

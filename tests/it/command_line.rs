@@ -223,9 +223,8 @@ fn impossible_values_say_what_would_be_right() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("looks like 1-3,6"));
 }
 
-#[test]
-fn too_small_a_memlock_limit_is_one_clear_line() {
-    let mut command = corelane(&["serve", "--port", "0", "--ops-addr", "none"]);
+/// Lets a server run with little lockable memory, as containers often have.
+fn lock_little(command: &mut Command) {
     let limit = || {
         use rustix::process::{Resource, Rlimit, setrlimit};
         let limit = Rlimit { current: Some(64 * 1024), maximum: Some(64 * 1024) };
@@ -233,19 +232,44 @@ fn too_small_a_memlock_limit_is_one_clear_line() {
     };
     // SAFETY: the closure makes one system call and does not allocate.
     unsafe { command.pre_exec(limit) };
-    let line = line_of_failure(&command.output().unwrap(), &["memlock"]);
-    assert!(line.contains("64 KiB") && line.contains("ulimit -l 512"), "{line}");
 }
 
-/// A seccomp filter such as containers have.
+/// Lets a server run under a seccomp filter such as containers have.
+fn forbid(command: &mut Command, errno: u32) {
+    // SAFETY: the closure makes two system calls and does not allocate.
+    unsafe { command.pre_exec(move || forbid_io_uring(errno)) };
+}
+
 #[test]
-fn no_io_uring_is_one_clear_line() {
+fn io_uring_that_is_asked_for_and_forbidden_is_one_clear_line() {
+    let asked = || corelane(&["serve", "--io", "uring", "--port", "0", "--ops-addr", "none"]);
+    let mut command = asked();
+    lock_little(&mut command);
+    let line = line_of_failure(&command.output().unwrap(), &["memlock"]);
+    assert!(line.contains("64 KiB") && line.contains("ulimit -l 512"), "{line}");
     for (errno, part) in [(1, "io_uring is forbidden"), (38, "this kernel has no io_uring")] {
-        let mut command = corelane(&["serve", "--port", "0", "--ops-addr", "none"]);
-        // SAFETY: the closure makes two system calls and does not allocate.
-        unsafe { command.pre_exec(move || forbid_io_uring(errno)) };
+        let mut command = asked();
+        forbid(&mut command, errno);
         let line = line_of_failure(&command.output().unwrap(), &["io_uring"]);
         assert!(line.contains(part), "{line}");
+    }
+}
+
+/// With Docker's default filter and limits.
+#[test]
+fn a_server_without_io_uring_answers_by_epoll() {
+    for errno in [1, 38] {
+        let mut command = corelane(&with_free_ports(&["--io", "auto"], "127.0.0.1:0"));
+        lock_little(&mut command);
+        forbid(&mut command, errno);
+        let running = Running::of(&mut command);
+        assert!(running.banner.contains(", epoll)"), "{}", running.banner);
+        let mut client = Client::connect(running.address);
+        let body = r#"{"prompt":"a","max_tokens":4,"ignore_eos":true}"#;
+        assert_eq!(client.post("/v1/completions", body).json()["usage"]["completion_tokens"], 4);
+        assert_eq!(client.get("/props").json()["io"], "epoll");
+        let metrics = Client::connect(running.ops.unwrap()).get("/metrics").body;
+        assert!(metrics.contains("io=\"epoll\""), "{metrics}");
     }
 }
 
@@ -590,9 +614,11 @@ fn kernels_are_said_wherever_a_server_describes_itself() {
         let running = Running::start(&["--kernels", flag]);
         assert!(running.banner.contains(&format!("kernels  {shown}")), "{}", running.banner);
         let version = env!("CARGO_PKG_VERSION");
-        let info = format!("corelane_build_info{{version=\"{version}\",kernels=\"{name}\"}}");
-        assert_eq!(running.scrape().get(&info), 1.0);
         let props = Client::connect(running.address).get("/props").json();
+        let io = props["io"].as_str().unwrap();
+        let labels = format!("version=\"{version}\",io=\"{io}\",kernels=\"{name}\"");
+        let info = format!("corelane_build_info{{{labels}}}");
+        assert_eq!(running.scrape().get(&info), 1.0);
         assert_eq!(props["kernels"], name);
     }
 }

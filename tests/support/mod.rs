@@ -38,7 +38,7 @@ use corelane::ring::bell::SocketBell;
 use corelane::ring::message::MaskTask;
 use corelane::ring::{self, FrontLink, LaneLink};
 use corelane::types::{
-    CacheLayout, CacheScope, Calibration, Guessing, KeyId, Logits, ModelInfo, TokenId,
+    CacheLayout, CacheScope, Calibration, Guessing, IoChoice, KeyId, Logits, ModelInfo, TokenId,
 };
 
 /// The same seed, the same test.
@@ -91,6 +91,7 @@ pub fn config() -> ServeConfig {
         batch_rows: 512,
         ubatch_rows: 512,
         entropy: 1,
+        io: io(),
         drain: Duration::from_secs(10),
         placement: Topology::read().unwrap().place(&Wishes::default()).unwrap(),
         poll: 0,
@@ -99,6 +100,11 @@ pub fn config() -> ServeConfig {
             .map(Into::into),
         ..ServeConfig::default()
     }
+}
+
+/// How the servers of the tests read sockets: `CORELANE_IO`, which the programs that are started read, too.
+pub fn io() -> IoChoice {
+    std::env::var("CORELANE_IO").map_or(IoChoice::Auto, |name| name.parse().expect("a way"))
 }
 
 /// A server in this process, drained when it is dropped.

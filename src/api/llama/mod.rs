@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::state::SlotStatus;
 use super::write::{List, Object, push_json, rounded};
 use crate::chat::prompt::ChatModel;
-use crate::types::{Calibration, ModelInfo, Threads};
+use crate::types::{Calibration, Io, ModelInfo, Threads};
 
 /// The answer to `/health` of a ready server.
 pub const HEALTHY: &[u8] = b"{\"status\":\"ok\"}";
@@ -130,6 +130,8 @@ pub struct Props<'a> {
     pub model: &'a str,
     /// The model's properties.
     pub info: &'a ModelInfo,
+    /// How the front lane reads and writes its sockets.
+    pub io: Io,
     /// The model's file.
     pub path: &'a str,
     /// Requests that run at once.
@@ -168,6 +170,7 @@ pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
         n_ctx_train: u32,
         build_info: &'a str,
         kernels: &'a str,
+        io: &'a str,
         compute_threads: u16,
         products_led: bool,
         slowdown: f64,
@@ -219,6 +222,7 @@ pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
         n_ctx_train: props.info.context_trained,
         build_info: concat!("corelane ", env!("CARGO_PKG_VERSION")),
         kernels: props.info.kernels.name,
+        io: props.io.name(),
         compute_threads: props.threads.count,
         products_led: props.threads.led,
         slowdown: rounded(props.slowdown),

@@ -1,9 +1,8 @@
 //! Prepares requests for the model. Submits those that generate text, and sends their texts.
 
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_lite::{AsyncRead, AsyncWrite, future};
+use futures_lite::future;
 
 use super::trace::SpanOptions;
 use super::{Connection, Gone, Incoming};
@@ -211,7 +210,7 @@ impl Connection {
             && let room @ 1.. = PIPELINE_BYTES_MAX.saturating_sub(self.input.len())
         {
             let mut buffer = self.front.read_buffer.borrow_mut();
-            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer[..room]) {
+            match self.stream.poll_read(cx, &mut buffer[..room]) {
                 Poll::Ready(Ok(0)) => self.is_half_closed = true,
                 Poll::Ready(Ok(n)) => self.input.extend_from_slice(&buffer[..n]),
                 Poll::Ready(Err(_)) => return Poll::Ready(Gone),
@@ -230,7 +229,7 @@ impl Connection {
     /// connection looks the same, but rejects bytes. To tell these apart, the first bytes of the
     /// answer are written at once. They are the same in all answers.
     fn look_for_client(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
-        match kernel::look_at_client(&self.stream) {
+        match kernel::look_at_client(self.stream.socket()) {
             Client::IsGone => return Poll::Ready(Gone),
             Client::SendsNoMore => self.is_half_closed = true,
             Client::IsThere => {}
@@ -238,12 +237,12 @@ impl Connection {
         if self.has_begun || self.ahead > 0 || !self.is_half_closed {
             return Poll::Pending;
         }
-        match Pin::new(&mut self.stream).poll_write(cx, response::BEGIN) {
+        match self.stream.poll_write(cx, response::BEGIN) {
             Poll::Ready(Ok(written)) => self.ahead = written,
             Poll::Ready(Err(_)) => return Poll::Ready(Gone),
             Poll::Pending => {}
         }
-        match kernel::look_at_client(&self.stream) {
+        match kernel::look_at_client(self.stream.socket()) {
             Client::IsGone => Poll::Ready(Gone),
             Client::SendsNoMore | Client::IsThere => Poll::Pending,
         }

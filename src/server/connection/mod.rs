@@ -8,21 +8,18 @@ mod slots;
 mod trace;
 
 use std::cell::Cell;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_lite::{AsyncRead, future};
-use glommio::net::TcpStream;
-use glommio::timer::sleep;
+use futures_lite::future;
 
 use super::front::Front;
 use super::guards::ExchangeGuard;
+use super::io::{Stream, poll_sockets, sleep};
 use super::origins::name_of;
 use super::places::Place;
 use super::timers::Timer;
-use super::wake::poll_sockets;
 use crate::api::error::ApiError;
 use crate::api::route::{self, Action, Route, StatePage};
 use crate::clock::Micros;
@@ -52,7 +49,7 @@ const DRIP_PAUSE: Duration = Duration::from_millis(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Serves a connection until either side closes it.
-pub(super) async fn serve(front: Rc<Front>, stream: TcpStream, place: Rc<Place>, timer: Rc<Timer>) {
+pub(super) async fn serve(front: Rc<Front>, stream: Stream, place: Rc<Place>, timer: Rc<Timer>) {
     let mut connection = Connection {
         front,
         stream,
@@ -71,7 +68,7 @@ pub(super) async fn serve(front: Rc<Front>, stream: TcpStream, place: Rc<Place>,
 
 struct Connection {
     front: Rc<Front>,
-    stream: TcpStream,
+    stream: Stream,
     place: Rc<Place>,
     timer: Rc<Timer>,
     /// Bytes that were read and are not used yet.
@@ -183,7 +180,7 @@ impl Connection {
                 self.answer(&incoming).await?
             };
             // Other tasks run between two requests of a connection. Otherwise a client that sends
-            // many requests early would delay all others, because glommio does not yield while the
+            // many requests early would delay all others, because a task does not yield while its
             // socket is ready.
             poll_sockets().await;
             let drains = self.front.is_draining() && !self.front.config.hands_over;
@@ -458,7 +455,7 @@ impl Connection {
                 return Poll::Ready(Err(Gone));
             }
             let mut buffer = front.read_buffer.borrow_mut();
-            match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
+            match stream.poll_read(cx, &mut buffer) {
                 Poll::Ready(Ok(0)) => Poll::Ready(Ok(Read::End)),
                 Poll::Ready(Ok(n)) => {
                     input.extend_from_slice(&buffer[..n]);

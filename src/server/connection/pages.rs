@@ -284,6 +284,7 @@ impl Connection {
             let props = llama::Props {
                 model: &model.name,
                 info: &model.info,
+                io: self.front.config.io,
                 slots: model.slots,
                 calibration: &model.calibration,
                 threads: Threads {

@@ -1,10 +1,9 @@
 //! Builds responses in the connection's buffer, and writes them.
 
-use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_lite::{AsyncWrite, future};
+use futures_lite::future;
 
 use super::{Asked, Connection, Gone, Incoming, Read, Refused, Wait};
 use crate::api::error::ApiError;
@@ -12,7 +11,7 @@ use crate::api::route;
 use crate::http::head::{Framing, Method};
 use crate::http::response::{self, HeadOptions};
 use crate::limits::{LINGER_BYTES_MAX, SPARE_TIMEOUT, WRITE_TIMEOUT};
-use crate::server::wake::poll_sockets;
+use crate::server::io::poll_sockets;
 
 /// The longest answer that is copied into its head's buffer, and the longest unread body that is
 /// skipped.
@@ -215,7 +214,7 @@ impl Connection {
         let mut began = None;
         future::poll_fn(|cx| {
             while written < bytes.len() {
-                match Pin::new(&mut *stream).poll_write(cx, &bytes[written..]) {
+                match stream.poll_write(cx, &bytes[written..]) {
                     Poll::Ready(Ok(n)) => {
                         written += n;
                         if let Some(began) = began {
@@ -248,7 +247,7 @@ impl Connection {
     /// Closes our half, then reads for a moment. Closing with unread input would reset the
     /// connection, which could destroy our last response on its way.
     pub(super) async fn close(&mut self) -> Result<(), Gone> {
-        self.stream.shutdown(std::net::Shutdown::Write).await.map_err(|_| Gone)?;
+        self.stream.end_writing().map_err(|_| Gone)?;
         self.timer.set(self.front.clock.now(), LINGER_TIMEOUT);
         let mut skipped = 0;
         while skipped < LINGER_BYTES_MAX {
