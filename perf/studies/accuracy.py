@@ -12,9 +12,9 @@ import json
 import pathlib
 import statistics
 import tempfile
-import urllib.request
 
 from shared.report import add, add_server, needed, row, table, write
+from shared.requests import post
 from shared.server import Server
 
 TEXT = pathlib.Path(__file__).parents[2] / "docs" / "operations.md"
@@ -70,10 +70,9 @@ def copy_exactly(gguf, model, to: pathlib.Path) -> None:
 
 
 def ask(url: str, path: str, body: dict) -> dict:
-    data = json.dumps(body).encode()
-    request = urllib.request.Request(url + path, data, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=600) as answer:
-        return json.load(answer)
+    status, answer = post(url, path, body, timeout=600)
+    assert status == 200, answer
+    return json.loads(answer)
 
 
 def cut(url: str, tokens: int, of_prompt: int) -> list[list[int]]:

@@ -54,7 +54,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), String> {
 
 fn examine(args: &DoctorArgs, config: &ServeConfig) -> Result<Vec<Finding>, String> {
     let topology = Topology::read()?;
-    let mut findings = Kernel::default().examine(&topology, cpu_quota());
+    let mut findings = Kernel::default().examine(&topology, cpu_quota(), config.io);
     if !args.no_measure {
         findings.push(doctor::neighbours(&topology));
     }

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use corelane::flags::complete::{CompletionsArgs, ManArgs};
 use corelane::flags::{EngineArgs, expand_short_names, settle_model, with_variable};
+use corelane::types::printable::printable;
 pub use serve::ServeArgs;
 
 use self::lab::PassedArgs;
@@ -85,7 +86,8 @@ pub fn parse() -> Result<Cli, String> {
     });
     parsed.map_err(|error| {
         if let (Some(path), true) = (&file, error.use_stderr()) {
-            eprintln!("(flags not given here may come from {})", path.display());
+            let path = printable(&path.display().to_string());
+            eprintln!("(flags not given here may come from {path})");
         }
         error.exit()
     })

@@ -22,6 +22,7 @@ use corelane::ops;
 use corelane::placement::{Topology, cpu_quota, format_list};
 use corelane::server::kernel;
 use corelane::server::listener::{self, is_unix};
+use corelane::types::IoChoice;
 use rustix::process::{Resource, getrlimit};
 
 pub use finding::{Finding, Severity};
@@ -73,14 +74,14 @@ impl Kernel {
     }
 
     /// Everything about the machine that does not depend on the model.
-    pub fn examine(&self, topology: &Topology, quota: Option<f64>) -> Vec<Finding> {
+    pub fn examine(&self, topology: &Topology, quota: Option<f64>, io: IoChoice) -> Vec<Finding> {
         let mut findings = vec![self.cores(topology)];
         findings.push(self.isolation(topology));
         findings.push(quota_finding(topology, quota));
         findings.extend(self.governor());
         findings.extend(self.turbo());
         findings.extend(self.memory_limits());
-        findings.push(self.io_uring());
+        findings.push(self.sockets(io));
         findings
     }
 
@@ -194,15 +195,13 @@ impl Kernel {
         findings
     }
 
-    fn io_uring(&self) -> Finding {
+    fn sockets(&self, io: IoChoice) -> Finding {
         let release = self.read("proc/sys/kernel/osrelease").unwrap_or("unknown".into());
-        let finding = Finding::good("io_uring", format!("works on Linux {release}"));
-        match kernel::check() {
-            Ok(()) => finding,
-            Err(error) => {
-                let found = format!("not on Linux {release} here, so sockets are read by epoll");
-                Finding { found, ..finding }.but(Severity::Advice, error)
-            }
+        let finding = |io| Finding::good("sockets", format!("{io} on Linux {release}"));
+        match kernel::choose_io(io) {
+            Ok((io, None)) => finding(io.name()),
+            Ok((io, Some(missing))) => finding(io.name()).but(Severity::Advice, missing),
+            Err(missing) => finding("no io_uring").but(Severity::Bad, missing),
         }
     }
 }
@@ -359,7 +358,7 @@ fn is_corelane(address: &str) -> bool {
 /// The bad findings, which a server logs at its start.
 pub fn worst() -> Vec<Finding> {
     let Ok(topology) = Topology::read() else { return Vec::new() };
-    let mut findings = Kernel::default().examine(&topology, cpu_quota());
+    let mut findings = Kernel::default().examine(&topology, cpu_quota(), IoChoice::Auto);
     findings.retain(|finding| finding.state == Severity::Bad);
     findings
 }
@@ -410,7 +409,7 @@ mod tests {
                 ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
             ],
         );
-        let findings = kernel.examine(&topology(8), Some(1.5));
+        let findings = kernel.examine(&topology(8), Some(1.5), IoChoice::Auto);
         let cores = finding(&findings, "cores");
         assert!(cores.found.contains("Test 9000") && cores.found.contains("of 2"), "{cores:?}");
         assert_eq!(cores.state, Severity::Advice, "two nodes");
@@ -431,8 +430,8 @@ mod tests {
 
     #[test]
     fn a_machine_that_tells_little_is_not_blamed() {
-        let findings = machine("bare", &[]).examine(&topology(2), None);
-        let of_machine = |finding: &&Finding| !matches!(finding.name, "io_uring" | "open files");
+        let findings = machine("bare", &[]).examine(&topology(2), None, IoChoice::Auto);
+        let of_machine = |finding: &&Finding| !matches!(finding.name, "sockets" | "open files");
         assert!(findings.iter().filter(of_machine).all(|finding| finding.state == Severity::Good));
     }
 

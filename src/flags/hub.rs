@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::hub::{self, Hub, HubError, Model, Name, Progress, Wanted};
 use crate::limits::HUB_LOG_INTERVAL;
 use crate::systemd;
+use crate::types::printable::printable;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -94,7 +95,7 @@ pub fn shown() -> impl FnMut(Progress<'_>) {
         let first = *first.get_or_insert(done);
         if is_terminal {
             let bar = bar.get_or_insert_with(|| new_bar(total));
-            bar.set_message(file.rsplit('/').next().unwrap_or_default().to_owned());
+            bar.set_message(printable(file.rsplit('/').next().unwrap_or_default()));
             bar.set_position(done);
             if done == total {
                 bar.finish_and_clear();

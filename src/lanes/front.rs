@@ -14,7 +14,7 @@ use crate::placement::pin_this_thread;
 use crate::server::io::Executor;
 use crate::server::{self, Control, FrontConfig, FrontLinks};
 use crate::systemd::Watchdog;
-use crate::types::Io;
+use crate::types::{Io, IoChoice};
 use crate::{ops, page};
 
 /// The front lane's settings in a server of `config`.
@@ -55,24 +55,32 @@ pub(super) fn front_config(
 /// A sentence for the user.
 pub(super) fn start_front(
     config: &ServeConfig,
-    front_config: FrontConfig,
+    mut front_config: FrontConfig,
     control: &Arc<Control>,
     links: FrontLinks,
 ) -> Result<JoinHandle<()>, String> {
     let (core, pinned) = (config.placement.front_core, config.placement.pinned);
-    let way = front_config.io;
     // A polling lane yields its core to look at its sockets. If it slept for that, glommio would
     // interrupt all other cores of the process each time (`membarrier`), also those of the model.
     let spin = spin(config);
     let control = control.clone();
+    let choice = config.io;
     // The executor is made on its own thread, which reports the result.
     let (mut outcome_tx, mut outcome) = RingBuffer::<Result<(), String>>::new(1);
     let handle = spawn("front", LANE_STACK_BYTES, move || {
-        front_config.metrics.set_io(way);
-        let pinned_to = pinned.then_some(core);
-        let is_pinned = pinned_to.map_or(Ok(()), |core| pin_this_thread(&[core]));
-        match is_pinned.and_then(|()| Executor::new(way, pinned_to, spin)) {
+        let is_pinned = if pinned { pin_this_thread(&[core]) } else { Ok(()) };
+        let made = is_pinned.and_then(|()| Executor::new(front_config.io, spin));
+        let made = made.or_else(|error| match choice {
+            IoChoice::Only(_) => Err(error),
+            IoChoice::Auto => {
+                tracing::info!("the front lane uses epoll, because of io_uring: {error}");
+                front_config.io = Io::Epoll;
+                Executor::new(Io::Epoll, spin)
+            }
+        });
+        match made {
             Ok(executor) => {
+                front_config.metrics.set_io(front_config.io);
                 let _ = outcome_tx.push(Ok(()));
                 drop(outcome_tx);
                 executor.run(server::run(front_config, control, links))

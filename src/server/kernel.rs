@@ -3,11 +3,15 @@
 //! error.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::io_uring::{io_uring_params, io_uring_setup};
+use rustix::io_uring::{
+    IoringEnterFlags, IoringRegisterOp, io_uring_enter, io_uring_params, io_uring_register,
+    io_uring_setup,
+};
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -139,11 +143,8 @@ fn check_io_uring() -> Result<(), String> {
              or later"
         ));
     }
-    let mut params = io_uring_params::default();
-    // SAFETY: no flags are set, so no other ring is attached to. The ring is
-    // closed when the descriptor is dropped.
-    match unsafe { io_uring_setup(2, &mut params) } {
-        Ok(_ring) => Ok(()),
+    match make_a_ring() {
+        Ok(()) => Ok(()),
         Err(Errno::NOSYS) => Err("this kernel has no io_uring, or a seccomp profile hides it: \
                                   corelane needs Linux 5.8 or later, and in a container a profile \
                                   that allows the io_uring system calls"
@@ -156,6 +157,21 @@ fn check_io_uring() -> Result<(), String> {
                 .into())
         }
         Err(error) => Err(format!("io_uring does not work here: {error}")),
+    }
+}
+
+/// Makes each of io_uring's three calls, because a sandbox may forbid any of them.
+fn make_a_ring() -> Result<(), Errno> {
+    let mut params = io_uring_params::default();
+    // SAFETY: no flags are set, so no other ring is attached to. The ring is closed when the descriptor is
+    // dropped. Nothing is submitted, and no files are registered that the last call could remove.
+    unsafe {
+        let ring = io_uring_setup(2, &mut params)?;
+        io_uring_enter(&ring, 0, 0, IoringEnterFlags::empty())?;
+        match io_uring_register(&ring, IoringRegisterOp::UnregisterFiles, ptr::null(), 0) {
+            Ok(_) | Err(Errno::NXIO) => Ok(()), // there are none
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -208,14 +208,9 @@ impl Accepting {
                 (Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), file)
             }
         };
-        let descriptor = socket.as_raw_fd();
         let listening = Listening::new(front.clone(), file);
-        match front_io::Listener::new(socket) {
-            Ok(listener) => {
-                self.tasks.push(front_io::spawn(accept(listening, listener, descriptor, peer)));
-            }
-            Err(error) => tracing::error!(%error, "a listening socket cannot be watched"),
-        }
+        let listener = front_io::Listener::new(socket);
+        self.tasks.push(front_io::spawn(accept(listening, listener, peer)));
     }
 
     /// Stops accepting, because a drain has begun.
@@ -267,21 +262,14 @@ impl Drop for SocketFile {
 
 /// Accepts connections until a drain begins. For a Unix socket, `peer` is the address that stands
 /// for all of its clients.
-async fn accept(
-    listening: Listening,
-    listener: front_io::Listener,
-    descriptor: RawFd,
-    peer: Option<IpAddr>,
-) {
+async fn accept(listening: Listening, listener: front_io::Listener, peer: Option<IpAddr>) {
     let front = &listening.front;
     while !front.is_draining() {
         match listener.accept().await {
             Ok(stream) => admit(front, stream, peer),
             Err(error) => {
                 // Probably no descriptors are left. `accept` needs one even if no connection waits.
-                // SAFETY: `listener` holds the descriptor open. (It has no `AsFd`.)
-                let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
-                let someone_waits = kernel::is_readable(socket);
+                let someone_waits = kernel::is_readable(listener.socket());
                 if someone_waits && !front.places.dismiss_one(front.clock.now()) {
                     tracing::warn!(%error, "cannot accept connections");
                 }

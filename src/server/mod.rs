@@ -66,15 +66,11 @@ pub struct FrontLinks {
 pub async fn run(config: FrontConfig, control: Arc<Control>, links: FrontLinks) {
     let FrontLinks { listeners, bell_socket, ready, spans } = links;
     let front = Front::new(config, control, spans);
-    let made = Stream::new(bell_socket.into()).and_then(|bell| Ok((bell, Alarm::new()?)));
-    let (mut bell_socket, alarm) = match made {
-        Ok(made) => made,
-        Err(error) => return tracing::error!(%error, "the front lane cannot wait for other lanes"),
-    };
+    let mut bell_socket = Stream::new(bell_socket.into());
     let (mut listeners, mut accepting) = (listeners, Accepting::default());
     spawn(sweep(front.clone())).detach();
     let polling = Polling::new(front.clock.now());
-    let mut turns = EngineTask { front: front.clone(), ready, polling, alarm };
+    let mut turns = EngineTask { front: front.clone(), ready, polling, alarm: Alarm::unset() };
     loop {
         turns.take();
         // On sockets of the service manager, clients wait in the kernel's queue until the model is

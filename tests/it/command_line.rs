@@ -234,11 +234,14 @@ fn lock_little(command: &mut Command) {
     unsafe { command.pre_exec(limit) };
 }
 
-/// Lets a server run under a seccomp filter such as containers have.
-fn forbid(command: &mut Command, errno: u32) {
+/// Lets a server run under a seccomp filter such as containers have: a call fails.
+fn forbid(command: &mut Command, call: u32, errno: u32) {
     // SAFETY: the closure makes two system calls and does not allocate.
-    unsafe { command.pre_exec(move || forbid_io_uring(errno)) };
+    unsafe { command.pre_exec(move || forbid_call(call, errno)) };
 }
+
+/// io_uring's calls, whose numbers are the same everywhere: to set up, to enter, to register.
+const URING_CALLS: [u32; 3] = [425, 426, 427];
 
 #[test]
 fn io_uring_that_is_asked_for_and_forbidden_is_one_clear_line() {
@@ -248,20 +251,24 @@ fn io_uring_that_is_asked_for_and_forbidden_is_one_clear_line() {
     let line = line_of_failure(&command.output().unwrap(), &["memlock"]);
     assert!(line.contains("64 KiB") && line.contains("ulimit -l 512"), "{line}");
     for (errno, part) in [(1, "io_uring is forbidden"), (38, "this kernel has no io_uring")] {
-        let mut command = asked();
-        forbid(&mut command, errno);
-        let line = line_of_failure(&command.output().unwrap(), &["io_uring"]);
-        assert!(line.contains(part), "{line}");
+        for call in URING_CALLS {
+            let mut command = asked();
+            forbid(&mut command, call, errno);
+            let line = line_of_failure(&command.output().unwrap(), &["io_uring"]);
+            assert!(line.contains(part), "{line}");
+        }
     }
 }
 
 /// With Docker's default filter and limits.
 #[test]
 fn a_server_without_io_uring_answers_by_epoll() {
-    for errno in [1, 38] {
+    for call in URING_CALLS {
         let mut command = corelane(&with_free_ports(&["--io", "auto"], "127.0.0.1:0"));
-        lock_little(&mut command);
-        forbid(&mut command, errno);
+        if call == URING_CALLS[0] {
+            lock_little(&mut command);
+        }
+        forbid(&mut command, call, 1);
         let running = Running::of(&mut command);
         assert!(running.banner.contains(", epoll)"), "{}", running.banner);
         let mut client = Client::connect(running.address);
@@ -273,17 +280,17 @@ fn a_server_without_io_uring_answers_by_epoll() {
     }
 }
 
-/// Makes `io_uring_setup` fail with `errno` in this process, also after `exec`.
-fn forbid_io_uring(errno: u32) -> std::io::Result<()> {
-    // Classic BPF (linux/filter.h): load the call's number; if it is
-    // io_uring_setup (425 everywhere), return the error, else allow.
+/// Makes a system call fail with `errno` in this process, also after `exec`.
+fn forbid_call(call: u32, errno: u32) -> std::io::Result<()> {
+    // Classic BPF (linux/filter.h): load the call's number; if it is this one, return the error, else
+    // allow.
     const LOAD: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
     const RETURN: u16 = 0x06;
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let mut filter = [
         step(LOAD, 0, 0, 0),
-        step(JUMP_IF_EQUAL, 0, 1, 425),
+        step(JUMP_IF_EQUAL, 0, 1, call),
         step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno),
         step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];

@@ -373,16 +373,14 @@ fn outside_libraries_stay_where_they_belong() {
 
 #[test]
 fn unsafe_stands_in_few_places() {
-    // The listener is looked at through its descriptor, sockets are handed over to a runtime, the service manager
-    // gives some; the kernel is asked for a ring; the ops lane's connections are watched through theirs, and its
+    // Sockets are handed over to a runtime and looked at, the service manager gives some; the kernel is asked for a ring; the ops lane's connections are watched through theirs, and its
     // runtime's signal handlers are put back.
     let allowed = |path: &str| {
         path.starts_with("model/")
             || path.starts_with("kernels/")
             || path.starts_with("memory/")
             || path.starts_with("server/io/")
-            || ["server/listener.rs", "server/kernel.rs", "systemd.rs", "ops/workarounds.rs"]
-                .contains(&path)
+            || ["server/kernel.rs", "systemd.rs", "ops/workarounds.rs"].contains(&path)
     };
     for needle in ["unsafe {", "unsafe fn", "unsafe impl"] {
         only_in(needle, allowed);

@@ -37,6 +37,9 @@ const PREEMPT_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// as possible.
 const LOOK_UP: Duration = Duration::from_micros(1);
 
+/// What a lane cannot start without.
+const WATCHED: &str = "the kernel watches the few sockets and timers with which a server starts";
+
 thread_local! {
     /// The way of this thread's executor.
     static WAY: Cell<Io> = const { Cell::new(Io::Uring) };
@@ -51,17 +54,16 @@ pub enum Executor {
 }
 
 impl Executor {
-    /// Makes an executor for the calling thread. On io_uring, it polls for `spin` before it sleeps, and pins
-    /// the thread if a core is given.
+    /// Makes an executor for the calling thread. On io_uring, it polls for `spin` before it sleeps.
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn new(way: Io, core: Option<usize>, spin: Duration) -> Result<Self, String> {
+    pub fn new(way: Io, spin: Duration) -> Result<Self, String> {
         WAY.set(way);
         match way {
             Io::Uring => {
-                let place = core.map_or(Placement::Unbound, Placement::Fixed);
-                let executor = LocalExecutorBuilder::new(place)
+                // The lane has pinned its thread.
+                let executor = LocalExecutorBuilder::new(Placement::Unbound)
                     .preempt_timer(PREEMPT_EVERY)
                     .io_memory(IO_MEMORY_BYTES)
                     .spin_before_park(spin)
@@ -84,7 +86,7 @@ impl Executor {
 /// A task. Dropping it cancels the task.
 pub enum Task {
     /// On io_uring.
-    Uring(#[allow(dead_code)] glommio::Task<()>), // held for its drop
+    Uring(glommio::Task<()>),
     /// On epoll.
     Epoll(epoll::Task),
 }
@@ -143,12 +145,12 @@ pub enum Alarm {
 impl Alarm {
     /// An alarm that is not set.
     ///
-    /// # Errors
+    /// # Panics
     /// If the process has no file descriptors left.
-    pub fn new() -> io::Result<Self> {
+    pub fn unset() -> Self {
         match WAY.get() {
-            Io::Uring => Ok(Self::Uring(None)),
-            Io::Epoll => epoll::Alarm::new().map(Self::Epoll),
+            Io::Uring => Self::Uring(None),
+            Io::Epoll => Self::Epoll(epoll::Alarm::new().expect(WATCHED)),
         }
     }
 
@@ -172,8 +174,8 @@ impl Alarm {
 
 /// A listening socket, TCP or Unix.
 pub enum Listener {
-    /// On io_uring.
-    Uring(glommio::net::TcpListener),
+    /// On io_uring, with its descriptor, which glommio does not tell.
+    Uring(glommio::net::TcpListener, RawFd),
     /// On epoll.
     Epoll(epoll::Socket),
 }
@@ -181,17 +183,29 @@ pub enum Listener {
 impl Listener {
     /// Takes a socket that listens.
     ///
-    /// # Errors
-    /// If the kernel refuses to watch it.
-    pub fn new(socket: OwnedFd) -> io::Result<Self> {
+    /// # Panics
+    /// As for [`Stream::new`].
+    pub fn new(socket: OwnedFd) -> Self {
         match WAY.get() {
-            // SAFETY: the ownership of the descriptor moves. glommio's TcpListener accepts on any
-            // stream socket, and its TcpStream reads and writes any.
-            Io::Uring => Ok(Self::Uring(unsafe {
-                glommio::net::TcpListener::from_raw_fd(socket.into_raw_fd())
-            })),
-            Io::Epoll => epoll::Socket::new(socket).map(Self::Epoll),
+            Io::Uring => {
+                let descriptor = socket.into_raw_fd();
+                // SAFETY: the ownership of the descriptor moves. glommio's TcpListener accepts on any
+                // stream socket, and its TcpStream reads and writes any.
+                let listener = unsafe { glommio::net::TcpListener::from_raw_fd(descriptor) };
+                Self::Uring(listener, descriptor)
+            }
+            Io::Epoll => Self::Epoll(epoll::Socket::new(socket).expect(WATCHED)),
         }
+    }
+
+    /// The socket itself.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        let descriptor = match self {
+            Self::Uring(_, descriptor) => *descriptor,
+            Self::Epoll(socket) => socket.descriptor(),
+        };
+        // SAFETY: `self` holds the descriptor open.
+        unsafe { BorrowedFd::borrow_raw(descriptor) }
     }
 
     /// Waits for the next connection.
@@ -200,7 +214,7 @@ impl Listener {
     /// The kernel's error.
     pub async fn accept(&self) -> io::Result<Stream> {
         match self {
-            Self::Uring(listener) => Ok(Stream::Uring(listener.accept().await?)),
+            Self::Uring(listener, _) => Ok(Stream::Uring(listener.accept().await?)),
             Self::Epoll(listener) => Ok(Stream::Epoll(listener.accept().await?)),
         }
     }
@@ -215,18 +229,18 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Takes a connected socket.
+    /// Takes a connected socket of this server's own, before it serves anybody.
     ///
-    /// # Errors
-    /// If the kernel refuses to watch it.
-    pub fn new(socket: OwnedFd) -> io::Result<Self> {
+    /// # Panics
+    /// If the kernel has no memory to watch it.
+    pub fn new(socket: OwnedFd) -> Self {
         match WAY.get() {
             // glommio can wrap an existing socket only in a TcpStream. Its reads work for any stream
             // socket.
-            Io::Uring => Ok(Self::Uring(glommio::net::TcpStream::from(socket2::Socket::from(
+            Io::Uring => Self::Uring(glommio::net::TcpStream::from(socket2::Socket::from(
                 std::net::TcpStream::from(socket),
-            )))),
-            Io::Epoll => epoll::Socket::new(socket).map(Self::Epoll),
+            ))),
+            Io::Epoll => Self::Epoll(epoll::Socket::new(socket).expect(WATCHED)),
         }
     }
 
@@ -266,14 +280,11 @@ impl Stream {
 
     /// The socket itself.
     pub fn socket(&self) -> BorrowedFd<'_> {
-        // SAFETY: `self` holds the descriptor open. (glommio's streams have no `AsFd`.)
-        unsafe { BorrowedFd::borrow_raw(self.descriptor()) }
-    }
-
-    fn descriptor(&self) -> RawFd {
-        match self {
+        let descriptor = match self {
             Self::Uring(stream) => stream.as_raw_fd(),
             Self::Epoll(socket) => socket.descriptor(),
-        }
+        };
+        // SAFETY: as for a listener. (glommio's streams have no `AsFd`.)
+        unsafe { BorrowedFd::borrow_raw(descriptor) }
     }
 }
