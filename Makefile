@@ -6,11 +6,13 @@
 CARGO ?= cargo
 ARGS ?=
 
-# make dist   a program for every x86-64 processor with AVX2, in target/dist
+# make dist   programs for every x86-64 processor with AVX2, in target/dist, and of them a tar file, a wheel for
+#             pip and uv, a package for npm, and install.sh. They are built in a Debian 11, which it fetches, so that they
+#             run with an old glibc, too. That needs root; make dist-here builds them for the glibc of this machine
 #             (make dist-aarch64: for ARM processors, in target/dist-aarch64)
-# make deb    a Debian package of it (make deb-aarch64: for ARM)
-#             make test-deb tries it in a fresh Debian, which it fetches
-.PHONY: run check test beside-e2e build dist dist-aarch64 deb deb-aarch64 cargo-deb test-deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
+# make deb    a Debian package of them (make deb-aarch64: for ARM); make rpm: an RPM package
+# make test-packages tries each of them in a fresh Debian, which it fetches
+.PHONY: run check test beside-e2e build dist dist-here dist-aarch64 pack deb deb-aarch64 cargo-deb rpm test-packages test-deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
 
 run: build
 	$${CARGO_TARGET_DIR:-target}/release/corelane serve $(ARGS)
@@ -62,14 +64,21 @@ e2e: setup-test
 
 # For every x86-64-v3 processor, stripped, with its symbols, manual pages and bill of materials beside it.
 dist: setup
+	@.ci/setup binutils debootstrap python3
+	packaging/old-debian.sh packaging/dist.sh
+	packaging/pack.py target/dist
+
+dist-here: setup
 	@.ci/setup binutils python3
 	packaging/dist.sh
+	packaging/pack.py target/dist
 
 # The same for ARM, by Debian's cross compiler if this machine is none.
 dist-aarch64: setup
 	@.ci/setup binutils python3 g++-aarch64-linux-gnu qemu-user-static
 	rustup target add aarch64-unknown-linux-gnu
 	packaging/dist.sh aarch64
+	packaging/pack.py target/dist-aarch64
 
 # target/package is the folder that the list of the package's files in Cargo.toml names.
 deb: dist cargo-deb
@@ -83,7 +92,19 @@ deb-aarch64: dist-aarch64 cargo-deb
 cargo-deb:
 	command -v cargo-deb > /dev/null || $(CARGO) install --locked cargo-deb@3.8.0
 
+rpm: dist
+	command -v cargo-generate-rpm > /dev/null || $(CARGO) install --locked cargo-generate-rpm@0.21.1
+	ln -sfn dist target/package
+	$(CARGO) generate-rpm --output target/dist/
+
 # Not a part of `test`, which needs no network.
+test-packages: deb rpm test-deb
+	@.ci/setup debootstrap
+	packaging/test-install.sh target/dist
+	packaging/test-wheel.sh target/dist
+	packaging/test-npm.sh target/dist
+	packaging/test-rpm.sh target/dist
+
 test-deb: deb
 	@.ci/setup curl debootstrap
 	packaging/test-deb.sh target/dist/corelane_*_amd64.deb

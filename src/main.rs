@@ -19,7 +19,6 @@ use corelane::lanes::{self, Server};
 use corelane::limits::LOG_LINES_MAX;
 use corelane::memory;
 use corelane::metrics::{Metrics, ServerState};
-use corelane::model::load::Source;
 use corelane::placement::format_list;
 use corelane::prepare::ServedModel;
 use corelane::server::Control;
@@ -46,6 +45,14 @@ fn main() -> ExitCode {
     lanes::end_on_panic();
     let result = cli::parse().and_then(|cli| match cli.command {
         cli::Command::Serve(args) => serve(&args),
+        cli::Command::Chat(args) => {
+            let _log = start_log(&args.talk.log, false)?;
+            cli::chat::chat(&args)
+        }
+        cli::Command::Run(args) => {
+            let _log = start_log(&args.talk.log, false)?;
+            cli::chat::run(&args)
+        }
         cli::Command::Doctor(args) => cli::doctor::run(&args),
         cli::Command::Tune(args) => cli::tune::run(&args),
         cli::Command::Profile(args) => cli::profile::run(&args),
@@ -67,7 +74,7 @@ fn main() -> ExitCode {
 }
 
 fn serve(args: &cli::ServeArgs) -> Result<(), String> {
-    let (_log, lines_lost) = start_log(args)?;
+    let (_log, lines_lost) = start_log(&args.log, args.log_json)?;
     let config = args.config()?;
     let source = match args.engine.source() {
         Ok(source) => Ok(source),
@@ -87,7 +94,7 @@ fn serve(args: &cli::ServeArgs) -> Result<(), String> {
         }
     };
     if let Some(source) = source
-        && let Some(served) = server.load(&source, progress_bar(&source))?
+        && let Some(served) = server.load(&source, cli::progress::progress_bar(&source))?
     {
         if !config.placement.pinned {
             tracing::warn!(
@@ -130,11 +137,14 @@ fn log_end(metrics: &Metrics) {
 
 /// Starts logging to standard error, through a thread of its own: a slow terminal loses lines, but
 /// never stops a lane. Also returns a counter of the lost lines.
-fn start_log(args: &cli::ServeArgs) -> Result<(WorkerGuard, impl Fn() -> u64 + use<>), String> {
+fn start_log(
+    filter: &str,
+    is_json: bool,
+) -> Result<(WorkerGuard, impl Fn() -> u64 + use<>), String> {
     // may and generator, the ops lane's libraries, log every closed connection as an error.
-    let filter = format!("may=off,generator=off,{}", args.log);
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
-        format!("--log {:?} is not a log filter: {error}; one looks like info", args.log)
+    let with_silenced = format!("may=off,generator=off,{filter}");
+    let filter = EnvFilter::try_new(with_silenced).map_err(|error| {
+        format!("--log {filter:?} is not a log filter: {error}; one looks like info")
     })?;
     let unwritten = Arc::new(AtomicU64::new(0));
     let stderr = CountingWriter { out: std::io::stderr(), unwritten: unwritten.clone() };
@@ -147,7 +157,7 @@ fn start_log(args: &cli::ServeArgs) -> Result<(WorkerGuard, impl Fn() -> u64 + u
         .with_span_events(FmtSpan::NONE)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(writer);
-    if args.log_json {
+    if is_json {
         log.json().init()
     } else {
         log.init()
@@ -226,31 +236,6 @@ fn reload(control: &Control, metrics: &Metrics, args: &cli::ServeArgs) {
     }
 }
 
-/// A progress bar for models that load slowly.
-fn progress_bar(source: &Source) -> impl FnMut(f32) + 'static {
-    const SHOWN_FROM_BYTES: u64 = 64 * 1024 * 1024;
-    let bytes = match source {
-        Source::File(path) => std::fs::metadata(path).map_or(0, |meta| meta.len()),
-        Source::BuiltIn => 0,
-    };
-    let bar = (bytes >= SHOWN_FROM_BYTES).then(|| {
-        let bar = indicatif::ProgressBar::new(bytes);
-        let template = "loading {wide_bar} {bytes} of {total_bytes}";
-        if let Ok(style) = indicatif::ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        bar
-    });
-    move |done| {
-        if let Some(bar) = &bar {
-            bar.set_position((f64::from(done) * bytes as f64) as u64);
-            if done >= 1.0 {
-                bar.finish_and_clear();
-            }
-        }
-    }
-}
-
 /// Describes the kernels in use and the memory of their packed weights.
 fn kernels(info: &KernelsInfo) -> String {
     if info.matrices == 0 {
@@ -295,6 +280,25 @@ fn threads(calibration: &Calibration) -> String {
     if kinds.is_empty() { "not measured".into() } else { kinds.join("\n           ") }
 }
 
+/// What streams and prompts reach by the measured times of their steps, while texts are short.
+fn speed(calibration: &Calibration) -> String {
+    let rate = |kind: Vec<TimedStep>| {
+        let best = kind.iter().map(|step| step.took).min()?.as_secs_f64();
+        let (rows, is_prompt) = (kind[0].rows, kind[0].is_prompt);
+        let rate = rows as f64 / best.max(1e-9);
+        Some(match (rows, is_prompt) {
+            (1, _) => format!("{rate:.0} tokens/s for one stream"),
+            (rows, false) => format!("{rate:.0} in all for {rows} at once"),
+            (_, true) => format!("{rate:.0} of a prompt"),
+        })
+    };
+    let rates: Vec<String> = calibration.kinds().into_iter().filter_map(rate).collect();
+    if rates.is_empty() {
+        return String::new();
+    }
+    format!("\n  speed    at most about {}, while texts are short", rates.join(", "))
+}
+
 /// Shows the facts that a person needs about the new server.
 fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
     let (placement, info) = (&config.placement, &served.info);
@@ -322,7 +326,7 @@ fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
   kernels  {kernels}
   context  {context} tokens for {parallel} requests at once, at most {each} each{store}
   lanes    front on core {front_core} ({front}, {io}), decode on {decode_word} {decode}
-  threads  {threads}
+  threads  {threads}{speed}
 
 Try it:
   curl {url}/v1/completions{key} \\
@@ -346,6 +350,7 @@ Try it:
         decode_word = if placement.decode_cores.len() == 1 { "core" } else { "cores" },
         decode = format_list(&placement.decode_cores),
         threads = threads(&served.calibration),
+        speed = speed(&served.calibration),
     );
     // A closed standard output must not stop the server.
     let _ = std::io::stdout().write_all(printable(&text).as_bytes());

@@ -6,7 +6,7 @@ use clap::Args;
 use corelane::config::ServeConfig;
 use corelane::hub;
 use corelane::placement::{Topology, cpu_quota};
-use corelane::types::printable::printable;
+use corelane::types::printable::{printable, printable_json};
 
 use super::serve::ServeArgs;
 use crate::doctor::{self, Finding, Kernel, Severity};
@@ -41,7 +41,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), String> {
     let config = args.serve.config_with(engine)?;
     let findings = examine(args, &config)?;
     let text = if args.json {
-        serde_json::to_string_pretty(&findings).expect("strings") + "\n"
+        printable_json(&serde_json::to_string_pretty(&findings).expect("strings")) + "\n"
     } else {
         printable(&findings.iter().map(shown).collect::<String>())
     };

@@ -3,17 +3,20 @@
 //!
 //! An error is a sentence for the user that says what is wrong and what would be right.
 
+pub mod chat;
 pub mod doctor;
 pub mod exposed;
 pub mod lab;
 pub mod model;
 pub mod profile;
+pub mod progress;
 mod serve;
 pub mod tune;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use corelane::flags::complete::{CompletionsArgs, ManArgs};
 use corelane::flags::{EngineArgs, expand_short_names, settle_model, with_variable};
@@ -39,6 +42,10 @@ pub struct Cli {
 pub enum Command {
     /// Serve a model over HTTP.
     Serve(Box<ServeArgs>),
+    /// Talk with a model in the terminal.
+    Chat(Box<chat::ChatArgs>),
+    /// Answer one question; also with the text of a pipe.
+    Run(Box<chat::RunArgs>),
     /// Check this machine, and say what to change for a server.
     Doctor(Box<doctor::DoctorArgs>),
     /// Measure which settings are fastest on this machine, and write them to a file.
@@ -58,10 +65,21 @@ pub enum Command {
 }
 
 impl Command {
+    /// The flags that say whom to ask, if this command asks.
+    fn talk(&mut self) -> Option<&mut chat::TalkArgs> {
+        match self {
+            Self::Chat(args) => Some(&mut args.talk),
+            Self::Run(args) => Some(&mut args.talk),
+            _ => None,
+        }
+    }
+
     /// The flags of the model and its lanes, if this command has them.
     fn engine(&mut self) -> Option<&mut EngineArgs> {
         match self {
             Self::Serve(args) => Some(&mut args.engine),
+            Self::Chat(args) => Some(&mut args.talk.engine),
+            Self::Run(args) => Some(&mut args.talk.engine),
             Self::Doctor(args) => Some(&mut args.serve.engine),
             Self::Tune(args) => Some(&mut args.engine),
             _ => None,
@@ -82,6 +100,10 @@ pub fn parse() -> Result<Cli, String> {
         if let Some(engine) = cli.command.engine() {
             settle_model(engine, &matches, Cli::command())?;
         }
+        if let Some(talk) = cli.command.talk() {
+            let conflict = |message| Cli::command().error(ErrorKind::ArgumentConflict, message);
+            chat::settle_url(talk, &matches).map_err(conflict)?;
+        }
         Ok(cli)
     });
     parsed.map_err(|error| {
@@ -93,7 +115,7 @@ pub fn parse() -> Result<Cli, String> {
     })
 }
 
-/// Gives each flag of `serve` an environment variable. The same flags of `doctor` read the same
+/// Gives each flag of `serve` an environment variable. The same flags of other commands read the same
 /// variables.
 fn with_variables(command: clap::Command) -> clap::Command {
     let serve = ServeArgs::augment_args(clap::Command::new("serve"));
@@ -103,6 +125,18 @@ fn with_variables(command: clap::Command) -> clap::Command {
         .mut_subcommand("doctor", |doctor| {
             doctor.mut_args(|arg| if is_serves(&arg) { with_variable(arg) } else { arg })
         })
+        .mut_subcommand("chat", with_variables_to_ask)
+        .mut_subcommand("run", with_variables_to_ask)
+}
+
+/// Gives the flags that say whom to ask, and how the model runs, an environment variable.
+fn with_variables_to_ask(command: clap::Command) -> clap::Command {
+    command.mut_args(|arg| match arg.get_help_heading() {
+        Some("Server" | "Model" | "KV cache" | "Lanes" | "Scheduling") if arg.get_id() != "log" => {
+            with_variable(arg)
+        }
+        _ => arg,
+    })
 }
 
 /// Finds `--config`, which is needed before the other flags can be parsed.

@@ -62,6 +62,7 @@ pub fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString>
         Some("-no-kvu") => "--no-kv-unified".into(),
         Some("-md") => "--model-draft".into(),
         Some("-fa") => "--flash-attn".into(),
+        Some("-sys") => "--system-prompt".into(),
         Some("-hf" | "-hfr") => "--hf-repo".into(),
         Some("-hff") => "--hf-file".into(),
         Some("-hft") => "--hf-token".into(),

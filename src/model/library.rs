@@ -13,6 +13,9 @@ use crate::types::printable::one_line;
 /// Most characters of an error of llama.cpp, which may have a file's text in it.
 const ERROR_CHARS_MAX: usize = 500;
 
+/// Most characters of a line of its log.
+const LOG_CHARS_MAX: usize = 4096;
+
 /// Starts llama.cpp, once per process.
 pub fn start() -> &'static LlamaBackend {
     static BACKEND: OnceLock<LlamaBackend> = OnceLock::new();
@@ -104,5 +107,5 @@ unsafe extern "C" fn on_llama_log(
             listener(text);
         }
     });
-    tracing::debug!(target: "llama.cpp", "{text}");
+    tracing::debug!(target: "llama.cpp", "{}", one_line(text, LOG_CHARS_MAX));
 }

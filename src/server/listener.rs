@@ -17,9 +17,13 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use super::front::Front;
 use super::io::{self as front_io, Stream, Task};
 use super::{connection, kernel};
+use crate::clock::Micros;
 
 /// The time until the listener tries again after it could not accept.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
+
+/// Interval of the log's lines about that.
+const ACCEPT_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Connections that the kernel queues before `accept`.
 const LISTEN_BACKLOG: i32 = 1024;
@@ -264,14 +268,24 @@ impl Drop for SocketFile {
 /// for all of its clients.
 async fn accept(listening: Listening, listener: front_io::Listener, peer: Option<IpAddr>) {
     let front = &listening.front;
+    let mut logged: Option<Micros> = None;
     while !front.is_draining() {
         match listener.accept().await {
-            Ok(stream) => admit(front, stream, peer),
+            Ok(stream) => {
+                admit(front, stream, peer);
+                // A process that connects and leaves in a loop must not keep the lane from those that stay.
+                front_io::poll_sockets().await;
+            }
             Err(error) => {
                 // Probably no descriptors are left. `accept` needs one even if no connection waits.
                 let someone_waits = kernel::is_readable(listener.socket());
-                if someone_waits && !front.places.dismiss_one(front.clock.now()) {
+                let now = front.clock.now();
+                if someone_waits
+                    && !front.places.dismiss_one(now)
+                    && logged.is_none_or(|at| now >= at + ACCEPT_LOG_INTERVAL)
+                {
                     tracing::warn!(%error, "cannot accept connections");
+                    logged = Some(now);
                 }
                 front_io::sleep(ACCEPT_AGAIN).await;
             }

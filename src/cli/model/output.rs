@@ -2,16 +2,16 @@
 
 use std::io::Write;
 
-use corelane::types::printable::printable;
+use corelane::types::printable::{printable, printable_json};
 
 /// Writes to standard output text that may have names from files in it. Ignores that it is closed.
 pub fn print(text: &str) {
     let _ = std::io::stdout().write_all(printable(text).as_bytes());
 }
 
-/// Writes JSON to standard output, as it is. Ignores that it is closed.
+/// Writes JSON to standard output. Ignores that it is closed.
 pub fn print_json(json: &serde_json::Value) {
-    let _ = std::io::stdout().write_all(format!("{json:#}\n").as_bytes());
+    let _ = std::io::stdout().write_all(printable_json(&format!("{json:#}\n")).as_bytes());
 }
 
 /// A number of bytes in MB or GB.
