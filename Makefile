@@ -104,6 +104,7 @@ test-packages: deb rpm test-deb
 	packaging/test-wheel.sh target/dist
 	packaging/test-npm.sh target/dist
 	packaging/test-rpm.sh target/dist
+	packaging/test-container.sh target/dist
 
 test-deb: deb
 	@.ci/setup curl debootstrap

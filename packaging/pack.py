@@ -4,7 +4,7 @@ install.sh with the checksums of all.
 
     packaging/pack.py target/dist
 
-The wheel's tag names the oldest glibc with which the programs run (PEP 600); their dynamic symbols say it. The same
+The wheel's tag names the oldest glibc with which the programs run (PEP 600); the versions of their symbols say it. The same
 programs give the same bytes: the time of all files is SOURCE_DATE_EPOCH, or else that of the last commit.
 """
 
@@ -82,7 +82,7 @@ def commit_time() -> int:
 
 def oldest_glibc(program: pathlib.Path) -> int:
     """The minor version of the oldest glibc 2 that has all symbols of a program."""
-    symbols = subprocess.run(["objdump", "-T", program], check=True, capture_output=True, text=True).stdout
+    symbols = subprocess.run(["readelf", "--version-info", "--wide", program], check=True, capture_output=True, text=True).stdout
     return max(int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", symbols))
 
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::hub::{self, Hub, HubError, Model, Name, Progress, Wanted};
 use crate::limits::HUB_LOG_INTERVAL;
+use crate::memory;
 use crate::systemd;
 use crate::types::printable::printable;
 use clap::Args;
@@ -84,14 +85,18 @@ pub fn obtain(
     model.map(Some).map_err(|error: HubError| error.to_string())
 }
 
-/// Shows the progress of a download: as a bar on a terminal, and otherwise as a line in the log
-/// every [`HUB_LOG_INTERVAL`].
+/// Says what a download takes before it begins, and shows its progress: as a bar on a terminal, and otherwise as
+/// a line in the log every [`HUB_LOG_INTERVAL`].
 pub fn shown() -> impl FnMut(Progress<'_>) {
     let is_terminal = std::io::stderr().is_terminal();
     let mut bar: Option<ProgressBar> = None;
     let began = Instant::now();
     let (mut first, mut logged) = (None, began);
-    move |Progress { file, done, total }| {
+    move |Progress { file, done, total, model }| {
+        if first.is_none() {
+            let needs = needs(total - done.min(total), model, memory::available_bytes());
+            if is_terminal { eprintln!("{needs}") } else { tracing::info!("{needs}") }
+        }
         let first = *first.get_or_insert(done);
         if is_terminal {
             let bar = bar.get_or_insert_with(|| new_bar(total));
@@ -103,10 +108,25 @@ pub fn shown() -> impl FnMut(Progress<'_>) {
         } else if logged.elapsed() >= HUB_LOG_INTERVAL || done == total {
             let rate = (done - first) as f64 / began.elapsed().as_secs_f64() / 1e6;
             let (done, total) = (done as f64 / 1e6, total as f64 / 1e6);
-            tracing::info!("downloaded {done:.1} of {total:.1} MB of {file} at {rate:.1} MB/s");
+            let left = (total - done) / rate.max(1e-3);
+            tracing::info!(
+                "downloaded {done:.1} of {total:.1} MB of {file} at {rate:.1} MB/s, {left:.0} s left"
+            );
             logged = Instant::now();
         }
     }
+}
+
+/// What a download of `bytes` and a model of `model` bytes take.
+fn needs(bytes: u64, model: u64, available: u64) -> String {
+    let gb = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+    let fits = if model < available { "" } else { ": TOO LITTLE, choose a smaller quantisation" };
+    format!(
+        "downloading {}; the model takes about {} of memory beside its context, and {} are available{fits}",
+        gb(bytes),
+        gb(model),
+        gb(available)
+    )
 }
 
 fn new_bar(total: u64) -> ProgressBar {
@@ -116,4 +136,19 @@ fn new_bar(total: u64) -> ProgressBar {
     bar.set_style(ProgressStyle::with_template(template).expect("a template of ours"));
     bar.reset_eta();
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_model_needs_is_said_before_the_download() {
+        let said = needs(800_000_000, 1_000_000_000, 4_000_000_000);
+        assert_eq!(
+            said,
+            "downloading 0.8 GB; the model takes about 1.0 GB of memory beside its context, and 4.0 GB are available"
+        );
+        assert!(needs(1, 5_000_000_000, 4_000_000_000).contains("TOO LITTLE"));
+    }
 }

@@ -34,6 +34,8 @@ pub struct Progress<'a> {
     pub done: u64,
     /// The bytes of all files that have to be downloaded.
     pub total: u64,
+    /// The bytes of all files of the model.
+    pub model: u64,
 }
 
 /// The newest version of a model from the hub. If that fails, or if the hub must not be asked, the
@@ -178,10 +180,12 @@ impl Chosen<'_> {
         let total: u64 = absent.iter().map(|(_, content)| content.size).sum();
         let left: u64 = absent.iter().map(|(_, content)| left(folder, content)).sum();
         check_space(hub, total - left)?;
+        let model = self.files.iter().map(|(_, content)| content.size).sum();
         let mut before = 0; // bytes of the files that are done
         for (path, content) in absent {
             let url = client.file_url(&wanted.name, self.commit, path);
-            let mut report = |bytes| report(Progress { file: path, done: before + bytes, total });
+            let mut report =
+                |bytes| report(Progress { file: path, done: before + bytes, total, model });
             download(client, folder, &url, content, &mut report)?;
             before += content.size;
         }
