@@ -7,6 +7,8 @@
 # llama.cpp is compiled for that baseline. On x86-64, corelane's own kernels choose AVX-512 VNNI, AVX-VNNI or AVX2
 # when they start; on ARM, llama.cpp's compute. Beside the programs lie their debug symbols, manual pages and
 # completions, and a bill of materials in SPDX. The same sources give the same bytes, wherever they lie.
+#
+# WITHIN is a program that runs the compilers elsewhere: packaging/old-debian.sh.
 set -eu
 cd "$(dirname "$0")/.."
 arch=${1:-x86_64}
@@ -41,7 +43,7 @@ rust_names="--remap-path-prefix=$PWD=/corelane --remap-path-prefix=$cargo_home=/
 c_names="-ffile-prefix-map=$PWD=/corelane -ffile-prefix-map=$cargo_home=/cargo"
 export RUSTFLAGS="$baseline -C force-frame-pointers=yes $rust_names"
 export CFLAGS="$c_names" CXXFLAGS="$c_names"
-${CARGO:-cargo} build --release --locked --target-dir target/portable
+${WITHIN:-} ${CARGO:-cargo} build --release --locked --target-dir target/portable
 
 rm -rf "$out"
 mkdir -p "$out/man" "$out/completions"

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs a command, such as packaging/dist.sh, in a Debian 11 that has nothing but a compiler. What is built there
-# needs glibc 2.31 and the libstdc++ of GCC 10, so it runs on Debian 11, Ubuntu 20.04, RHEL 9, and all later ones. (RHEL 8
-# has glibc 2.28. Debian 10, which has that too, is no longer on Debian's mirrors. musl has no C++ compiler in Debian.)
+# Runs a command, such as cargo, in a Debian 11 that has nothing but a compiler. What is built there needs glibc 2.30
+# and the libstdc++ of GCC 9, or later ones: Debian 11, Ubuntu 20.04, RHEL 9. (RHEL 8 has glibc 2.28. Debian 10, which has
+# that too, is no longer on Debian's mirrors. musl has no C++ compiler in Debian.)
 #
-#   sudo packaging/old-debian.sh packaging/dist.sh
+#   sudo WITHIN=packaging/old-debian.sh packaging/dist.sh
 #
 # It needs debootstrap, a mirror of Debian, and the Rust toolchain of this machine, which it lends to that Debian. The
 # system is made once, in target/debian-11; the sources and target are those outside.
@@ -20,7 +20,7 @@ if [ ! -e "$root/ready" ]; then
     debootstrap --variant=minbase bullseye "$root" "$mirror"
     chroot "$root" apt-get update -qq
     chroot "$root" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        binutils ca-certificates clang cmake g++ git libclang-dev make pkg-config python3
+        binutils ca-certificates clang cmake g++ libclang-dev make pkg-config
     touch "$root/ready"
 fi
 
@@ -36,6 +36,6 @@ for folder in "$PWD" "$rustup" "$cargo" /proc /dev; do lend "$folder"; done
 
 # The compiler is a stable one: a wrapper of rustup would try to ask the network for the toolchain of a file.
 toolchain=$(rustup show active-toolchain | cut -d' ' -f1)
-chroot "$root" env -i HOME=/root LC_ALL=C.UTF-8 CARGO_HOME="$cargo" RUSTUP_HOME="$rustup" \
+chroot "$root" env HOME=/root CARGO_HOME="$cargo" RUSTUP_HOME="$rustup" \
     PATH="$rustup/toolchains/$toolchain/bin:$cargo/bin:/usr/bin:/bin:/usr/sbin:/sbin" \
-    sh -c 'git config --global --add safe.directory "*"; cd "$1"; shift; exec "$@"' sh "$PWD" "$@"
+    sh -c 'cd "$1"; shift; exec "$@"' sh "$PWD" "$@"
