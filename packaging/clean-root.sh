@@ -5,17 +5,27 @@
 #
 # It needs root, debootstrap and a mirror of Debian.
 
-cd "$(dirname "$0")/.."
+# Whatever is mounted here, nobody else sees, and it is gone when the test ends, however it ends.
+[ -n "${PRIVATE_MOUNTS:-}" ] || exec env PRIVATE_MOUNTS=1 unshare --mount --propagation private "$0" "$@"
+
+tree=$(realpath "$(dirname "$0")/..")
 suite=${SUITE:-$(. /etc/os-release; echo "$VERSION_CODENAME")}
-base=$PWD/target/clean-$suite
+base=$tree/target/clean-$suite
 work=$(mktemp -d)
 root=$work/root
+server=
+# Only files of the copy are removed: what is mounted in it is another file system.
 finish() {
-    umount "$root/proc" "$root/sys" "$root/dev" 2> /dev/null || true
-    umount "$root" 2> /dev/null || true
-    rm -rf "$work"
+    if [ -n "$server" ]; then
+        kill "$server" 2> /dev/null || true
+        wait "$server" || true
+    fi
+    umount --lazy "$root/proc" "$root/sys" "$root/dev" "$root" 2> /dev/null || true
+    rm -rf --one-file-system "$work"
 }
 trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 fail() { echo "FAILED: $*" >&2; exit 1; }
 in_root() { chroot "$root" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"; }
 
@@ -39,12 +49,14 @@ make_root() {
     fi
 }
 
+since() { echo "$1 $(date +%s.%N)" | awk '{printf "%.1f", $2 - $1}'; }
+
 # Installs by these words, asks with the program `ask_with`, and says how long both took.
 timed() {
     began=$(date +%s.%N)
     in_root "$@" > "$work/log" 2>&1 || { cat "$work/log"; fail "$*"; }
     answer=$(in_root "$ask_with" run --temp 0 "Once upon a time" 2> "$work/log") || { cat "$work/log"; fail "no answer"; }
-    took=$(echo "$began $(date +%s.%N)" | awk '{printf "%.1f", $2 - $1}')
+    took=$(since "$began")
     [ -n "$answer" ] || fail "the answer is empty"
     echo "$suite: $took s to the first answer, $(du -sh --apparent-size "$package" | cut -f1) ($*)"
 }

@@ -1,12 +1,5 @@
 #!/bin/sh
-# Installs corelane for one user, without root, from the tar file of a release. It says what it does.
-#
-#   sh install.sh                       the tar file that lies beside this script
-#   sh install.sh URL                   the one of a release, by the address of its folder
-#   sh install.sh --uninstall
-#
-# PREFIX is the folder to install into [default: ~/.local]. The programs go to PREFIX/bin, manual pages and
-# completions to PREFIX/share. The tar file is checked against PACKAGES.sha256, which lies beside it.
+# Installs corelane for one user, without root: sh install.sh --help says more.
 set -eu
 say() { echo "corelane: $*"; }
 fail() { echo "corelane: $*" >&2; exit 1; }
@@ -18,9 +11,23 @@ list=$prefix/share/doc/corelane/files
 main() {
     case ${1:-} in
         --uninstall) uninstall ;;
-        -h | --help) sed -n '2,/^set/{s/^# \{0,1\}//p}' "$0" ;;
+        -h | --help) help ;;
+        -*) fail "there is no flag $1; --help shows what there is" ;;
         *) install "${1:-}" ;;
     esac
+}
+
+help() {
+    cat << 'END'
+Installs corelane for one user, without root, from the tar file of a release. It says what it does.
+
+  sh install.sh                the tar file that lies beside this script
+  sh install.sh URL            the one of a release, by the address of its folder
+  sh install.sh --uninstall
+
+PREFIX is the folder to install into [default: ~/.local]. The programs go to PREFIX/bin, manual pages and
+completions to PREFIX/share. The tar file is checked against PACKAGES.sha256, which lies beside it.
+END
 }
 
 uninstall() {
@@ -61,12 +68,19 @@ install() {
     "$unpacked/bin/corelane" --version > /dev/null 2> "$work/error" \
         || fail "the program does not run here: $(head -n 1 "$work/error"); nothing was installed"
     (cd "$unpacked" && find . -type f | sed 's|^\./||') > "$work/files"
+    # Until all is done, the list has the files of both versions, so that --uninstall finds all that is there.
+    mkdir -p "$(dirname "$list")"
+    [ ! -e "$list" ] || cp "$list" "$work/before"
+    cat "$work/files" >> "$list"
     while read -r file; do
         mkdir -p "$prefix/$(dirname "$file")"
         # A running program's file is replaced, not written to.
         cp "$unpacked/$file" "$prefix/$file.new"
         mv -f "$prefix/$file.new" "$prefix/$file"
     done < "$work/files"
+    if [ -e "$work/before" ]; then
+        grep -vxFf "$work/files" "$work/before" | while read -r file; do rm -f "$prefix/$file"; done
+    fi
     cp "$work/files" "$list"
 
     say "installed $("$prefix/bin/corelane" --version) into $prefix ($(du -sh "$unpacked" | cut -f1)); sh install.sh --uninstall removes it"

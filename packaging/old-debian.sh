@@ -8,6 +8,8 @@
 # It needs debootstrap, a mirror of Debian, and the Rust toolchain of this machine, which it lends to that Debian. The
 # system is made once, in target/debian-11; the sources and target are those outside.
 set -eu
+# Whatever is mounted here, nobody else sees, and it is gone when this ends, however it ends.
+[ -n "${PRIVATE_MOUNTS:-}" ] || exec env PRIVATE_MOUNTS=1 unshare --mount --propagation private "$0" "$@"
 cd "$(dirname "$0")/.."
 root=$PWD/target/debian-11
 rustup=${RUSTUP_HOME:-$HOME/.rustup}
@@ -24,15 +26,10 @@ if [ ! -e "$root/ready" ]; then
     touch "$root/ready"
 fi
 
-mounted=
-finish() { for folder in $mounted; do umount "$folder"; done; }
-trap finish EXIT
-lend() {
-    mkdir -p "$root$1"
-    mount --bind "$1" "$root$1"
-    mounted="$root$1 $mounted"
-}
-for folder in "$PWD" "$rustup" "$cargo" /proc /dev; do lend "$folder"; done
+for folder in "$PWD" "$rustup" "$cargo" /proc /dev; do
+    mkdir -p "$root$folder"
+    mount --bind "$folder" "$root$folder"
+done
 
 # The compiler is a stable one: a wrapper of rustup would try to ask the network for the toolchain of a file.
 toolchain=$(rustup show active-toolchain | cut -d' ' -f1)

@@ -5,14 +5,12 @@
 #
 #   sudo packaging/test-container.sh target/dist
 set -eu
-dist=$(realpath "$1")
 quota=
-server=
-. packaging/clean-root.sh
+. "$(dirname "$0")/clean-root.sh"
+dist=$(realpath "$1")
 end() {
-    [ -z "$server" ] || kill "$server" 2> /dev/null || true
-    [ -z "$quota" ] || { sleep 1; rmdir "$quota" 2> /dev/null || true; }
     finish
+    [ -z "$quota" ] || { sleep 1; rmdir "$quota" || true; }
 }
 trap end EXIT
 make_root libstdc++6
@@ -22,7 +20,7 @@ mount -o remount,ro,bind "$root"
 # Half of two cores, where this process may make a control group (version 2, or else 1).
 for group in /sys/fs/cgroup /sys/fs/cgroup/cpu; do
     [ -e "$group/cgroup.procs" ] || continue
-    if mkdir "$group/corelane-test" 2> /dev/null; then
+    if mkdir -p "$group/corelane-test" 2> /dev/null; then
         quota=$group/corelane-test
         if [ -e "$quota/cpu.max" ]; then echo "100000 100000" > "$quota/cpu.max"; else echo 100000 > "$quota/cpu.cfs_quota_us"; fi
         break
@@ -31,14 +29,14 @@ done
 
 began=$(date +%s.%N)
 sh -c '[ -z "$1" ] || echo $$ > "$1/cgroup.procs"; shift; exec "$@"' sh "$quota" \
-    packaging/docker_seccomp.py prlimit --memlock=65536 chroot "$root" \
+    "$tree/packaging/docker_seccomp.py" prlimit --memlock=65536 chroot "$root" \
     setpriv --reuid=10001 --regid=10001 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs \
     env -i PATH=/usr/bin corelane serve --host 127.0.0.1 --port 18480 --ops-addr 127.0.0.1:18490 > "$work/banner" 2> "$work/log" &
 server=$!
 answer=$(curl --silent --fail --retry 20 --retry-connrefused --retry-all-errors --retry-delay 1 http://127.0.0.1:18480/v1/completions \
     --data '{"prompt": "Once upon a time", "max_tokens": 20}') || { cat "$work/banner" "$work/log"; fail "no text"; }
 echo "$answer" | grep -q '"text"' || fail "$answer"
-took=$(echo "$began $(date +%s.%N)" | awk '{printf "%.1f", $2 - $1}')
+took=$(since "$began")
 grep "lanes " "$work/banner"
 grep -E "WARN|epoll" "$work/log" | sed 's/.*\(INFO\|WARN\)/\1/' || true
 curl --silent --fail http://127.0.0.1:18490/ready > /dev/null || fail "it is not ready"

@@ -6,18 +6,8 @@
 # It needs debootstrap, curl and a mirror of Debian. systemd does not run in a chroot, so the server is started by
 # hand there, as the user of the service and with its configuration.
 set -eu
+. "$(dirname "$0")/clean-root.sh"
 package=$(realpath "$1")
-work=$(mktemp -d)
-root=$work/root
-server=
-finish() {
-    [ -z "$server" ] || kill "$server" 2> /dev/null || true
-    umount "$root/proc" "$root/sys" 2> /dev/null || true
-    rm -rf "$work"
-}
-trap finish EXIT
-in_root() { chroot "$root" env DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
-fail() { echo "FAILED: $*" >&2; exit 1; }
 ask() {
     curl --silent --fail --retry 20 --retry-connrefused --retry-delay 1 http://127.0.0.1:18480/v1/completions \
         --data '{"prompt": "Once upon a time", "max_tokens": 20}'
@@ -32,14 +22,12 @@ serve() {
     server=
 }
 
-mirror=$(apt-get indextargets --format '$(REPO_URI)' | head -n 1)
-debootstrap --variant=minbase "$(. /etc/os-release; echo "$VERSION_CODENAME")" "$root" "$mirror" > "$work/log" 2>&1 \
-    || { tail "$work/log"; fail debootstrap; }
-mount -t proc proc "$root/proc"
-mount -t sysfs -o ro sysfs "$root/sys"
+make_root
+# apt needs the list of packages for what the package depends on.
+in_root apt-get update -qq > "$work/log" 2>&1 || { tail "$work/log"; fail "apt-get update"; }
 cp "$package" "$root/corelane.deb"
 
-began=$(date +%s)
+began=$(date +%s.%N)
 in_root apt-get install --yes --no-install-recommends -qq /corelane.deb > "$work/log" 2>&1 \
     || { cat "$work/log"; fail install; }
 in_root getent passwd corelane > /dev/null || fail "there is no user corelane"
@@ -55,7 +43,7 @@ in_root corelane bench --help > /dev/null || fail "corelane bench does not start
 [ -L "$root/etc/systemd/system/sockets.target.wants/corelane.socket" ] || fail "the socket is not enabled"
 [ "$(in_root stat -c '%U:%G %a' /var/cache/corelane)" = "corelane:corelane 750" ] || fail "no folder for models"
 serve
-echo "installed, and a text came: $(($(date +%s) - began)) s"
+echo "$suite: $(since "$began") s to the first answer, $(du -sh --apparent-size "$package" | cut -f1) (apt-get install)"
 in_root corelane doctor --config /etc/corelane/corelane.toml > "$work/doctor" || { cat "$work/doctor"; fail doctor; }
 
 # An upgrade keeps the administrator's configuration.

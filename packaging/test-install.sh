@@ -3,8 +3,8 @@
 #
 #   sudo packaging/test-install.sh target/dist
 set -eu
+. "$(dirname "$0")/clean-root.sh"
 dist=$(realpath "$1")
-. packaging/clean-root.sh
 package=$(echo "$dist"/corelane-*-linux-"$(uname -m)".tar.gz)
 make_root
 mkdir "$root/release"

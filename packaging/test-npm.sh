@@ -3,8 +3,8 @@
 #
 #   sudo packaging/test-npm.sh target/dist
 set -eu
+. "$(dirname "$0")/clean-root.sh"
 dist=$(realpath "$1")
-. packaging/clean-root.sh
 package=$(echo "$dist"/corelane-*-npm-"$(uname -m)".tgz)
 make_root npm
 cp "$package" "$root/"

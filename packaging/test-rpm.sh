@@ -4,8 +4,8 @@
 #
 #   sudo packaging/test-rpm.sh target/dist
 set -eu
+. "$(dirname "$0")/clean-root.sh"
 dist=$(realpath "$1")
-. packaging/clean-root.sh
 package=$(echo "$dist"/corelane-*."$(uname -m)".rpm)
 make_root rpm
 cp "$package" "$root/"

@@ -3,8 +3,8 @@
 #
 #   sudo packaging/test-wheel.sh target/dist
 set -eu
+. "$(dirname "$0")/clean-root.sh"
 dist=$(realpath "$1")
-. packaging/clean-root.sh
 package=$(echo "$dist"/corelane-*manylinux*_"$(uname -m)".whl)
 make_root python3 python3-venv
 cp "$package" "$root/"

@@ -44,15 +44,29 @@ fn main() -> ExitCode {
     memory::give_large_blocks_back();
     lanes::end_on_panic();
     let result = cli::parse().and_then(|cli| match cli.command {
-        cli::Command::Serve(args) => serve(&args),
-        cli::Command::Chat(args) => {
-            let _log = start_log(&args.talk.log, false)?;
-            cli::chat::chat(&args)
-        }
         cli::Command::Run(args) => {
-            let _log = start_log(&args.talk.log, false)?;
+            let _log = start_to_ask(&args.talk.log)?;
             cli::chat::run(&args)
         }
+        other => obey(other).map(|()| ExitCode::SUCCESS),
+    });
+    match result {
+        Ok(status) => status,
+        Err(message) => {
+            eprintln!("corelane: {}", printable(&message)); // it may have a file's name in it
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn obey(command: cli::Command) -> Result<(), String> {
+    match command {
+        cli::Command::Serve(args) => serve(&args),
+        cli::Command::Chat(args) => {
+            let _log = start_to_ask(&args.talk.log)?;
+            cli::chat::chat(&args)
+        }
+        cli::Command::Run(_) => unreachable!("it has a status of its own"),
         cli::Command::Doctor(args) => cli::doctor::run(&args),
         cli::Command::Tune(args) => cli::tune::run(&args),
         cli::Command::Profile(args) => cli::profile::run(&args),
@@ -63,14 +77,15 @@ fn main() -> ExitCode {
             Ok(())
         }
         cli::Command::Man(args) => flags::complete::man(&args, cli::Cli::command()),
-    });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("corelane: {}", printable(&message)); // it may have a file's name in it
-            ExitCode::FAILURE
-        }
     }
+}
+
+/// Starts the log of a command that asks, which has a server inside, and keeps its keys secret.
+fn start_to_ask(filter: &str) -> Result<WorkerGuard, String> {
+    let (log, _) = start_log(filter, false)?;
+    secrets::keep_all_out_of_core_dumps();
+    cli::exposed::show();
+    Ok(log)
 }
 
 fn serve(args: &cli::ServeArgs) -> Result<(), String> {

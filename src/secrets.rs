@@ -17,10 +17,14 @@ pub fn keep_out_of_core_dumps(args: &ServeArgs, config: &ServeConfig, hub: Optio
     // Also keeps other users' debuggers away. Without it, perf needs root for this process.
     let has_token = args.engine.hub.has_token() || hub.is_some_and(|hub| hub.token.is_some());
     let has_secrets = !config.keys.is_empty() || has_token;
-    if has_secrets
-        && !args.core_dumps
-        && set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err()
-    {
+    if has_secrets && !args.core_dumps {
+        keep_all_out_of_core_dumps();
+    }
+}
+
+/// Keeps this process's secrets out of core dumps.
+pub fn keep_all_out_of_core_dumps() {
+    if set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
         tracing::warn!(
             "core dumps cannot be switched off; they may hold API keys or the token for the hub"
         );

@@ -1,14 +1,23 @@
 //! Warns of secrets on the command line, which every user of the machine can read.
 
-/// Warns of secrets in this process's arguments.
+/// Warns of secrets in this process's arguments, in the log.
 pub fn warn() {
+    warnings().for_each(|warning| tracing::warn!("{warning}"));
+}
+
+/// As [`warn`], but on standard error: for commands whose log shows errors alone, or that have none.
+pub fn show() {
+    warnings().for_each(|warning| eprintln!("corelane: {warning}"));
+}
+
+fn warnings() -> impl Iterator<Item = String> {
     let args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
-    for (flag, better) in secrets(args) {
-        tracing::warn!(
-            "{flag} on the command line can be read by every user of this machine (ps, /proc); \
-             use {better}"
-        );
-    }
+    secrets(args).into_iter().map(|(flag, better)| {
+        format!(
+            "{flag} on the command line can be read by every user of this machine (ps, /proc); use \
+             {better}"
+        )
+    })
 }
 
 /// The flags in `args` that hold secrets, and safer ways to give these.

@@ -106,7 +106,7 @@ pub fn shown() -> impl FnMut(Progress<'_>) {
                 bar.finish_and_clear();
             }
         } else if logged.elapsed() >= HUB_LOG_INTERVAL || done == total {
-            let rate = (done - first) as f64 / began.elapsed().as_secs_f64() / 1e6;
+            let rate = done.saturating_sub(first) as f64 / began.elapsed().as_secs_f64() / 1e6;
             let (done, total) = (done as f64 / 1e6, total as f64 / 1e6);
             let left = (total - done) / rate.max(1e-3);
             tracing::info!(

@@ -182,6 +182,9 @@ impl Chosen<'_> {
         check_space(hub, total - left)?;
         let model = self.files.iter().map(|(_, content)| content.size).sum();
         let mut before = 0; // bytes of the files that are done
+        if let Some((path, content)) = absent.first() {
+            report(Progress { file: path, done: self::left(folder, content), total, model });
+        }
         for (path, content) in absent {
             let url = client.file_url(&wanted.name, self.commit, path);
             let mut report =

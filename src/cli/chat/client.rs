@@ -1,6 +1,8 @@
 //! A client of any server with OpenAI's API: asks for the answer to a conversation, and gives its pieces as they come.
 
 use std::io::{BufRead, BufReader};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,9 @@ use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
 use super::conversation::Message;
+
+/// Time in which a server must list its models.
+const MODELS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time to connect to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,21 +65,19 @@ pub enum Piece<'a> {
     Text(&'a str),
 }
 
-/// Gets the pieces of an answer.
-pub trait Pieces {
-    /// Takes a piece. Returns false if nobody reads on.
-    fn add(&mut self, piece: Piece<'_>) -> bool;
-}
-
 /// How an answer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The model ended it.
     Stop,
     /// It has its most tokens.
     Length,
-    /// The person stopped it, or nobody read on.
+    /// Ctrl-C stopped it.
     Stopped,
+    /// Nobody reads on.
+    Unread,
+    /// It failed, for the reason of this sentence.
+    Failed(String),
 }
 
 /// An answer.
@@ -109,22 +112,28 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the server at `url`, which may end with `/v1`, and needs no scheme.
+    /// A client of the server at `url`, which may end with `/v1`, and needs no scheme on this machine.
     ///
     /// # Errors
     /// If it is no URL.
     pub fn new(url: &str, key: Option<String>) -> Result<Self, String> {
-        let with_scheme =
-            if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+        let wrong = || format!("--url {url} is no URL; one looks like http://127.0.0.1:8080");
+        let with_scheme = match url.contains("://") {
+            true => url.to_owned(),
+            false => format!("http://{url}"),
+        };
         let base = with_scheme.trim_end_matches('/');
         let base = base.strip_suffix("/v1").unwrap_or(base).trim_end_matches('/').to_owned();
-        let wrong = || format!("--url {url} is no URL; one looks like http://127.0.0.1:8080");
         let uri: Uri = base.parse().map_err(|_| wrong())?;
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
             return Err(wrong());
         }
         let is_loopback = host == "localhost" || host == "[::1]" || host.starts_with("127.");
+        if !is_loopback && !url.contains("://") {
+            // A key must not travel unencrypted because somebody left a word out.
+            return Err(format!("--url {url} has no scheme; put https:// or http:// before it"));
+        }
         Ok(Self { base, key, is_loopback })
     }
 
@@ -142,7 +151,8 @@ impl Client {
             id: String,
         }
         let url = format!("{}/v1/models", self.base);
-        let response = self.authorized(self.agent().get(&url)).call();
+        let get = self.agent().get(&url).config().timeout_global(Some(MODELS_TIMEOUT)).build();
+        let response = self.authorized(get).call();
         let response = self.good(response)?;
         let body = response.into_body().into_with_config().limit(BODY_BYTES_MAX).read_to_vec();
         let body = body.map_err(|error| self.failed(&error))?;
@@ -151,49 +161,53 @@ impl Client {
         Ok(list.data.into_iter().map(|model| model.id).collect())
     }
 
-    /// The answer to a request. Its pieces go to `pieces` as they come.
-    ///
-    /// # Errors
-    /// A sentence for the user.
-    pub fn answer(&self, request: &Request, pieces: &mut dyn Pieces) -> Result<Answer, String> {
-        self.answer_by(&self.agent(), request, pieces, &mut Answer::begun())
-    }
-
-    /// As [`Client::answer`], but Ctrl-C stops the answer and not the process.
-    ///
-    /// # Errors
-    /// A sentence for the user.
-    pub fn stoppable_answer(
+    /// The answer to a request. Its pieces go to `show` as they come, which returns false if nobody reads on. Ctrl-C
+    /// stops the answer and not the process.
+    pub fn answer(
         &self,
         request: &Request,
-        pieces: &mut dyn Pieces,
-    ) -> Result<Answer, String> {
+        interrupts: &Interrupts,
+        show: &mut dyn FnMut(Piece<'_>) -> bool,
+    ) -> Answer {
         let agent = self.agent();
-        let stop = Stop::of(&agent).map_err(|error| format!("cannot wait for Ctrl-C: {error}"))?;
-        let mut answer = Answer::begun();
-        let ended = self.answer_by(&agent, request, pieces, &mut answer);
-        match (stop.end(), ended) {
-            (true, Err(_)) => Ok(Answer { end: End::Stopped, ..answer }),
-            (_, ended) => ended,
-        }
+        let mut answer = Answer {
+            text: String::new(),
+            end: End::Stop,
+            first: None,
+            rest: Duration::ZERO,
+            tokens: None,
+        };
+        let stop = match interrupts.stop(&agent) {
+            Ok(stop) => stop,
+            Err(error) => {
+                answer.end = End::Failed(format!("cannot wait for Ctrl-C: {error}"));
+                return answer;
+            }
+        };
+        let ended = self.stream(&agent, request, show, &mut answer);
+        answer.end = match (stop.end(), ended) {
+            (_, Ok(end)) => end,
+            (true, Err(_)) => End::Stopped,
+            (false, Err(error)) => End::Failed(error),
+        };
+        answer
     }
 
-    /// Asks, and keeps what came in `answer`.
-    fn answer_by(
+    /// Asks, and adds what comes to `answer`.
+    fn stream(
         &self,
         agent: &Agent,
         request: &Request,
-        pieces: &mut dyn Pieces,
+        show: &mut dyn FnMut(Piece<'_>) -> bool,
         answer: &mut Answer,
-    ) -> Result<Answer, String> {
+    ) -> Result<End, String> {
         let began = Instant::now();
         let url = format!("{}/v1/chat/completions", self.base);
         let body = serde_json::to_vec(request).expect("strings and numbers can be written");
         let post = self.authorized(agent.post(&url)).content_type("application/json");
-        let response = post.send(&body);
-        let events = self.good(response)?.into_body();
+        let events = self.good(post.send(&body))?.into_body();
         let events = BufReader::new(events.into_with_config().limit(ANSWER_BYTES_MAX).reader());
-        let mut is_ended = false;
+        let mut end = None;
         for line in events.lines() {
             let line = line.map_err(|error| self.failed(&error.into()))?;
             let Some(data) = line.strip_prefix("data:").map(str::trim) else { continue };
@@ -216,20 +230,16 @@ impl Client {
                     if let Piece::Text(text) = piece {
                         answer.text += text;
                     }
-                    if !pieces.add(piece) {
-                        return Ok(Answer { end: End::Stopped, ..answer.take() });
+                    if !show(piece) {
+                        return Ok(End::Unread);
                     }
                 }
                 if let Some(reason) = choice.finish_reason {
-                    is_ended = true;
-                    answer.end = if reason == "length" { End::Length } else { End::Stop };
+                    end = Some(if reason == "length" { End::Length } else { End::Stop });
                 }
             }
         }
-        if !is_ended {
-            return Err(format!("{} closed the connection before the answer ended", self.base));
-        }
-        Ok(answer.take())
+        end.ok_or_else(|| format!("{} closed the connection before the answer ended", self.base))
     }
 
     fn agent(&self) -> Agent {
@@ -277,18 +287,6 @@ impl Client {
     }
 }
 
-impl Answer {
-    /// An answer of which nothing has come.
-    fn begun() -> Self {
-        let rest = Duration::ZERO;
-        Self { text: String::new(), end: End::Stop, first: None, rest, tokens: None }
-    }
-
-    fn take(&mut self) -> Self {
-        std::mem::replace(self, Self::begun())
-    }
-}
-
 /// One event of a stream.
 #[derive(Deserialize)]
 struct Chunk {
@@ -315,11 +313,10 @@ struct Delta {
 
 impl Delta {
     fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
-        let some = |text: &'_ Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        let reasoning =
-            self.reasoning_content.iter().filter(move |_| some(&self.reasoning_content));
-        let content = self.content.iter().filter(move |_| some(&self.content));
-        reasoning.map(|text| Piece::Reasoning(text)).chain(content.map(|text| Piece::Text(text)))
+        let reasoning = self.reasoning_content.as_deref().map(Piece::Reasoning);
+        let text = self.content.as_deref().map(Piece::Text);
+        let is_some = |piece: &Piece<'_>| !matches!(piece, Piece::Reasoning("") | Piece::Text(""));
+        [reasoning, text].into_iter().flatten().filter(is_some)
     }
 }
 
@@ -333,14 +330,25 @@ struct Refusal {
     message: String,
 }
 
-/// While it lives, Ctrl-C ends the requests of an agent.
-struct Stop {
-    handle: Handle,
-    watcher: JoinHandle<bool>,
+/// What Ctrl-C does: while an answer comes, it stops that; otherwise it ends the process, as it does everywhere.
+pub struct Interrupts {
+    ends_process: Arc<AtomicBool>,
 }
 
-impl Stop {
-    fn of(agent: &Agent) -> std::io::Result<Self> {
+impl Interrupts {
+    /// Takes over the process's signal.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn new() -> Result<Self, String> {
+        let ends_process = Arc::new(AtomicBool::new(true));
+        signal_hook::flag::register_conditional_default(SIGINT, ends_process.clone())
+            .map_err(|error| format!("cannot wait for Ctrl-C: {error}"))?;
+        Ok(Self { ends_process })
+    }
+
+    /// Lets Ctrl-C end the requests of an agent.
+    fn stop(&self, agent: &Agent) -> std::io::Result<Stop<'_>> {
         let mut signals = Signals::new([SIGINT])?;
         let handle = signals.handle();
         let agent = agent.clone();
@@ -352,11 +360,22 @@ impl Stop {
             is_pressed
         };
         let watcher = thread::Builder::new().name("stop".into()).spawn(watch)?;
-        Ok(Self { handle, watcher })
+        self.ends_process.store(false, Ordering::Relaxed);
+        Ok(Stop { handle, watcher, ends_process: &self.ends_process })
     }
+}
 
+/// While it lives, Ctrl-C ends the requests of an agent.
+struct Stop<'a> {
+    handle: Handle,
+    watcher: JoinHandle<bool>,
+    ends_process: &'a AtomicBool,
+}
+
+impl Stop<'_> {
     /// Whether Ctrl-C was pressed.
     fn end(self) -> bool {
+        self.ends_process.store(true, Ordering::Relaxed);
         self.handle.close();
         self.watcher.join().expect("a thread that panics ends the process")
     }
@@ -377,6 +396,7 @@ mod tests {
             base("https://a.example/api/v1").unwrap(),
             ("https://a.example/api".to_owned(), false)
         );
+        assert!(base("a.example").unwrap_err().contains("has no scheme"));
         for url in ["", "http://", "ftp://a", "a b"] {
             assert!(base(url).unwrap_err().contains("is no URL"), "{url}");
         }

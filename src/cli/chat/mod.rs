@@ -12,12 +12,13 @@ mod talk;
 use std::fs;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
-use corelane::types::printable::{one_line, printable};
+use corelane::types::printable::one_line;
 
-use self::client::{Answer, End};
+use self::client::{Answer, End, Interrupts};
 use self::conversation::Conversation;
 use self::editor::{Editor, Line};
 use self::input::{COMMANDS, Input};
@@ -27,6 +28,12 @@ pub use self::talk::TalkArgs;
 
 /// Most bytes that `corelane run` reads from its standard input: the most that a text of a request may have.
 const STDIN_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The exit status behind Ctrl-C, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+/// Most characters of a line of ours, which may have a server's words in it.
+const LINE_CHARS_MAX: usize = 1000;
 
 const CHAT_EXAMPLES: &str = "\
 Examples:
@@ -86,21 +93,27 @@ pub fn settle_url(talk: &mut TalkArgs, matches: &ArgMatches) -> Result<(), Strin
     }
 }
 
-/// Answers one question, and ends.
-pub fn run(args: &RunArgs) -> Result<(), String> {
+/// Answers one question, and ends: with status 130 behind Ctrl-C.
+pub fn run(args: &RunArgs) -> Result<ExitCode, String> {
     let question = question(&args.question.join(" "))?;
+    let interrupts = Interrupts::new()?;
     let server = args.talk.server()?;
     let mut conversation = Conversation::new(args.talk.system_prompt.clone());
     conversation.ask(question);
     let mut screen = Screen::new();
-    let answer = server.client().answer(&args.talk.request(&server, &conversation), &mut screen);
+    let request = args.talk.request(&server, &conversation);
+    let answer = server.client().answer(&request, &interrupts, &mut |piece| screen.show(piece));
     screen.end()?;
-    let answer = answer?;
     server.end()?;
-    if answer.end == End::Length {
-        eprintln!("corelane: the answer was cut at its most tokens; -n allows more");
+    match answer.end {
+        End::Stop | End::Unread => Ok(ExitCode::SUCCESS),
+        End::Length => {
+            eprintln!("corelane: the answer was cut at its most tokens; -n allows more");
+            Ok(ExitCode::SUCCESS)
+        }
+        End::Stopped => Ok(ExitCode::from(INTERRUPTED)),
+        End::Failed(error) => Err(error),
     }
-    Ok(())
 }
 
 /// The question of the command line, behind the text of standard input if that is a pipe or a file.
@@ -134,9 +147,11 @@ fn question(words: &str) -> Result<String, String> {
 
 /// Talks until the user ends it.
 pub fn chat(args: &ChatArgs) -> Result<(), String> {
+    let interrupts = Interrupts::new()?;
     let server = args.talk.server()?;
     let mut chat = Chat {
         server,
+        interrupts,
         args: &args.talk,
         conversation: Conversation::new(args.talk.system_prompt.clone()),
         own_file: None,
@@ -144,7 +159,7 @@ pub fn chat(args: &ChatArgs) -> Result<(), String> {
     let mut editor = Editor::new()?;
     say(&format!(
         "{}. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends.",
-        one_line(chat.server.model(), 200)
+        chat.server.model()
     ));
     loop {
         match editor.read()? {
@@ -167,9 +182,10 @@ pub fn chat(args: &ChatArgs) -> Result<(), String> {
 /// A conversation with a server.
 struct Chat<'a> {
     server: Server,
+    interrupts: Interrupts,
     args: &'a TalkArgs,
     conversation: Conversation,
-    /// The file that this conversation was saved to or loaded from.
+    /// The file to which this conversation was saved.
     own_file: Option<PathBuf>,
 }
 
@@ -182,12 +198,14 @@ impl Chat<'_> {
         match input {
             Input::Nothing | Input::Exit => {}
             Input::Ask(text) => {
+                let before = self.conversation.clone();
                 self.conversation.ask(text);
-                return self.answer();
+                return self.answer(before);
             }
             Input::Again => {
+                let before = self.conversation.clone();
                 self.conversation.drop_answer()?;
-                return self.answer();
+                return self.answer(before);
             }
             Input::Help => {
                 COMMANDS.iter().for_each(|(usage, does)| say(&format!("{usage:<18}{does}")))
@@ -209,6 +227,7 @@ impl Chat<'_> {
             Input::Model(Some(name)) => self.server.choose(&name)?,
             Input::Clear => {
                 self.conversation.messages.clear();
+                self.own_file = None;
                 say("The conversation is empty.");
             }
             Input::Save(path) => {
@@ -224,52 +243,59 @@ impl Chat<'_> {
                 self.conversation =
                     loaded.map_err(|error| format!("{}: {error}", path.display()))?;
                 say(&format!("{} messages.", self.conversation.messages.len()));
-                self.own_file = Some(path);
+                self.own_file = None; // it may have more in it than this conversation
             }
             Input::Unknown(sentence) => return Err(sentence),
         }
         Ok(())
     }
 
-    /// Asks for the answer to the last message, and shows it.
-    fn answer(&mut self) -> Result<(), String> {
+    /// Asks for the answer to the last message, and shows it. If no text comes, the conversation is what it was
+    /// `before`.
+    fn answer(&mut self, before: Conversation) -> Result<(), String> {
         let request = self.args.request(&self.server, &self.conversation);
         let mut screen = Screen::new();
-        let answer = self.server.client().stoppable_answer(&request, &mut screen);
-        screen.end()?;
-        match answer {
-            Ok(answer) => {
-                say(&summary(&answer));
-                self.conversation.answered(answer.text);
+        let client = self.server.client();
+        let answer = client.answer(&request, &self.interrupts, &mut |piece| screen.show(piece));
+        let shown = screen.end();
+        let line = summary(&answer);
+        match answer.text.is_empty() {
+            true => self.conversation = before,
+            false => self.conversation.answered(answer.text),
+        }
+        shown?;
+        match answer.end {
+            End::Failed(error) => Err(error),
+            _ => {
+                say(&line);
                 Ok(())
-            }
-            Err(error) => {
-                self.conversation.answered(String::new());
-                Err(error)
             }
         }
     }
 
-    /// Writes the conversation. A file that is not this conversation's own is not overwritten.
+    /// Writes the conversation. A file that this conversation did not write is not overwritten.
     fn save(&self, path: &Path) -> Result<(), String> {
         let failed = |error| format!("cannot write {}: {error}", path.display());
         let json = self.conversation.to_json(self.server.model());
-        if self.own_file.as_deref() == Some(path) {
-            return fs::write(path, json).map_err(failed);
+        if self.own_file.as_deref() != Some(path) {
+            if path.exists() {
+                return Err(format!("{} exists; name a new file", path.display()));
+            }
+            let file = fs::File::create_new(path);
+            return file.and_then(|mut file| file.write_all(json.as_bytes())).map_err(failed);
         }
-        if path.exists() {
-            return Err(format!("{} exists; name a new file", path.display()));
-        }
-        fs::File::create_new(path)
-            .and_then(|mut file| file.write_all(json.as_bytes()))
-            .map_err(failed)
+        // A full disk must not take the earlier version.
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let written = fs::write(&new, json).and_then(|()| fs::rename(&new, path));
+        written.inspect_err(|_| drop(fs::remove_file(&new))).map_err(failed)
     }
 }
 
 /// What an answer took, in a line.
 fn summary(answer: &Answer) -> String {
     let end = match answer.end {
-        End::Stop => "",
+        End::Stop | End::Unread | End::Failed(_) => "",
         End::Length => "; cut at its most tokens, -n allows more",
         End::Stopped => "; stopped",
     };
@@ -282,7 +308,7 @@ fn summary(answer: &Answer) -> String {
     }
 }
 
-/// Shows a line of ours. A closed standard output ends the loop at the next input.
+/// Shows a line of ours. Nobody reads if standard output is closed.
 fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{}", printable(line));
+    let _ = writeln!(std::io::stdout(), "{}", one_line(line, LINE_CHARS_MAX));
 }

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use corelane::types::printable::printable;
 
-use super::client::{Piece, Pieces};
+use super::client::Piece;
 
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
@@ -29,6 +29,22 @@ impl Screen {
         let has_colours =
             is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { out, is_terminal, has_colours, reasons: false, at_line_start: true, failed: None }
+    }
+
+    /// Shows a piece of an answer. Returns false if nobody reads on.
+    pub fn show(&mut self, piece: Piece<'_>) -> bool {
+        match piece {
+            Piece::Reasoning(text) if self.is_terminal => {
+                self.turn(true);
+                self.write(text);
+            }
+            Piece::Reasoning(_) => {}
+            Piece::Text(text) => {
+                self.turn(false);
+                self.write(text);
+            }
+        }
+        self.failed.is_none()
     }
 
     /// Ends the answer's last line.
@@ -78,22 +94,5 @@ impl Screen {
             let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
             self.failed = written.err();
         }
-    }
-}
-
-impl Pieces for Screen {
-    fn add(&mut self, piece: Piece<'_>) -> bool {
-        match piece {
-            Piece::Reasoning(text) if self.is_terminal => {
-                self.turn(true);
-                self.write(text);
-            }
-            Piece::Reasoning(_) => {}
-            Piece::Text(text) => {
-                self.turn(false);
-                self.write(text);
-            }
-        }
-        self.failed.is_none()
     }
 }

@@ -16,7 +16,10 @@ pub struct TalkArgs {
     /// Ask the server at this URL instead of starting one: any with OpenAI's API
     #[arg(long, value_name = "URL", help_heading = "Server")]
     pub url: Option<String>,
-    /// API key for the server at --url
+    /// Name of the model to ask at --url [default: the first that the server lists]
+    #[arg(long, value_name = "NAME", requires = "url", help_heading = "Server")]
+    url_model: Option<String>,
+    /// API key for the server at --url; of several, separated by commas, the first
     #[arg(long, value_name = "KEY", hide_env_values = true, help_heading = "Server")]
     api_key: Option<String>,
 
@@ -29,7 +32,7 @@ pub struct TalkArgs {
         long,
         visible_alias = "predict",
         value_name = "N",
-        value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)),
+        value_parser = at_least_one,
         allow_negative_numbers = true,
         help_heading = "Answers"
     )]
@@ -44,16 +47,16 @@ pub struct TalkArgs {
     )]
     reasoning_budget: Option<i64>,
     /// Temperature; 0 always takes the likeliest token [default: the server's]
-    #[arg(long, visible_alias = "temperature", value_name = "T", help_heading = "Answers")]
+    #[arg(long, visible_alias = "temperature", value_name = "T", value_parser = finite, help_heading = "Answers")]
     temp: Option<f32>,
     /// Choose among the K likeliest tokens [default: the server's]
     #[arg(long, value_name = "K", help_heading = "Answers")]
     top_k: Option<u32>,
     /// Choose among the likeliest tokens whose probabilities sum up to P [default: the server's]
-    #[arg(long, value_name = "P", help_heading = "Answers")]
+    #[arg(long, value_name = "P", value_parser = finite, help_heading = "Answers")]
     top_p: Option<f32>,
     /// Choose among tokens with at least P times the probability of the likeliest [default: the server's]
-    #[arg(long, value_name = "P", help_heading = "Answers")]
+    #[arg(long, value_name = "P", value_parser = finite, help_heading = "Answers")]
     min_p: Option<f32>,
     /// Seed; the same one gives the same answer [default: another one for each answer]
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = "Answers")]
@@ -80,6 +83,20 @@ pub struct TalkArgs {
     pub log: String,
 }
 
+/// A number of tokens, or -1 for as many as fit.
+fn at_least_one(text: &str) -> Result<i64, String> {
+    match text.parse::<i64>() {
+        Ok(tokens) if tokens == -1 || (1..=i64::from(u32::MAX)).contains(&tokens) => Ok(tokens),
+        _ => Err("it must be at least 1, or -1 for as many as fit".into()),
+    }
+}
+
+/// A number that JSON can hold.
+fn finite(text: &str) -> Result<f32, String> {
+    let number = text.parse::<f32>().ok().filter(|number| number.is_finite());
+    number.ok_or_else(|| "it must be a number such as 0.7".into())
+}
+
 impl TalkArgs {
     /// The server at `--url`, or one inside this process.
     ///
@@ -87,7 +104,13 @@ impl TalkArgs {
     /// A sentence for the user.
     pub fn server(&self) -> Result<Server, String> {
         if let Some(url) = &self.url {
-            return Server::at(url, self.api_key.clone());
+            let keys = self.api_key.as_deref().unwrap_or_default();
+            let key = keys.split(',').next().filter(|key| !key.is_empty());
+            let mut server = Server::at(url, key.map(str::to_owned))?;
+            if let Some(name) = &self.url_model {
+                server.choose(name)?;
+            }
+            return Ok(server);
         }
         let chat_template = match &self.chat_template_file {
             Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
@@ -113,7 +136,7 @@ impl TalkArgs {
             messages: conversation.all(),
             stream: true,
             stream_options: StreamOptions { include_usage: true },
-            max_tokens: some(self.n_predict).filter(|tokens| *tokens > 0),
+            max_tokens: some(self.n_predict),
             temperature: self.temp,
             top_k: self.top_k,
             top_p: self.top_p,
