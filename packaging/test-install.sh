@@ -14,6 +14,11 @@ as_user() { in_root setpriv --reuid=user --regid=user --init-groups env HOME=/ho
 ask_with=/home/user/.local/bin/corelane
 timed setpriv --reuid=user --regid=user --init-groups env HOME=/home/user sh /release/install.sh
 in_root test ! -e /usr/bin/corelane || fail "it wrote outside the user's folder"
+# Again, as an upgrade: a file that only the old version had is removed.
+echo bin/corelane-old >> "$root/home/user/.local/share/doc/corelane/files"
+touch "$root/home/user/.local/bin/corelane-old"
+as_user sh /release/install.sh > "$work/log"
+[ ! -e "$root/home/user/.local/bin/corelane-old" ] || fail "an upgrade leaves old files"
 as_user sh /release/install.sh --uninstall > "$work/log"
 [ -z "$(find "$root/home/user" -name '*corelane*' -type f)" ] || fail "files are left"
 
