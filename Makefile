@@ -14,7 +14,7 @@ ARGS ?=
 # make test-packages tries each of them in a fresh Debian, which it fetches
 .PHONY: run check test beside-e2e build dist dist-here dist-aarch64 pack deb deb-aarch64 cargo-deb rpm test-packages test-deb setup setup-test fmt clippy doc unit e2e loom fuzz clean
 
-# Without corelane-bench, which takes a third of the build.
+# Without corelane-bench, which a server does not need.
 run: setup
 	$(CARGO) build --release --package corelane
 	$${CARGO_TARGET_DIR:-target}/release/corelane serve $(ARGS)

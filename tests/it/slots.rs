@@ -448,6 +448,8 @@ fn many_files_are_brought_back() {
         assert!(cached == 0 || cached == 59, "{cached}");
         assert_eq!(said, anew(&server, text));
     }
+    // Which texts are still in a slot, with their logits, depends on when earlier requests gave theirs back.
+    follow(&server, &texts[38], json!({}));
     assert_eq!(follow(&server, &texts[38], json!({})).1, 60, "with its logits");
 }
 

@@ -1,6 +1,7 @@
 """Servers for the tests: the real binary with the built-in model, on free ports."""
 
 import contextlib
+import os
 import pathlib
 import re
 import subprocess
@@ -11,7 +12,8 @@ import openai
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-BINARY = ROOT / "target" / "release" / "corelane"
+# Another one may be for another processor (packaging/test-aarch64.sh).
+BINARY = pathlib.Path(os.environ.get("CORELANE_BINARY", ROOT / "target" / "release" / "corelane"))
 MODEL = "corelane built-in"
 KEY = "secret"
 
