@@ -117,7 +117,11 @@ fn every_quantisation_makes_a_model_that_loads_and_speaks() {
         heard.extend(said);
     }
     assert!(heard.len() > QUANTS.len(), "they do not say one thing each: {heard:?}");
-    assert!(sizes[0] > sizes[1] && sizes[1] > sizes[2], "fewer bits, smaller files: {sizes:?}");
+    // f16, bf16, q8_0, q6_k.
+    assert!(
+        sizes[0] == sizes[1] && sizes[1..4].is_sorted_by(|a, b| a > b),
+        "fewer bits, smaller files: {sizes:?}"
+    );
     // Nothing but the files is left.
     assert_eq!(names_in(&folder).len(), QUANTS.len());
 }
