@@ -244,8 +244,12 @@ def test_ctrl_c_ends_a_run_with_its_status(slow_model):
     assert running.wait(60) == 130
 
 
-def test_ctrl_c_ends_a_run_that_loads():
-    running = subprocess.Popen([BINARY, "run", "--url", "127.0.0.1:1", "Hello"], stdin=subprocess.PIPE)
+def test_ctrl_c_ends_a_run_that_waits_for_its_input():
+    def as_in_a_terminal():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell ignores it for what runs in the background
+
+    command = [BINARY, "run", "--url", "127.0.0.1:1", "Hello"]
+    running = subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=as_in_a_terminal)
     time.sleep(0.3)  # it waits for its standard input
     running.send_signal(signal.SIGINT)
     assert running.wait(60) == -signal.SIGINT
