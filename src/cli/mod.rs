@@ -10,7 +10,9 @@ pub mod lab;
 pub mod model;
 pub mod profile;
 pub mod progress;
+mod random;
 mod serve;
+mod template;
 pub mod tune;
 
 use std::ffi::OsString;

@@ -15,6 +15,9 @@ use corelane::limits::{
 use corelane::traces::Endpoint;
 use corelane::types::{Guessing, IoChoice, Pooling, Speculation};
 
+use super::random;
+use super::template::TemplateArgs;
+
 const MIB: usize = 1 << 20;
 
 const SERVE_EXAMPLES: &str = "\
@@ -70,17 +73,8 @@ pub struct ServeArgs {
         help_heading = "Model"
     )]
     document_prefix: String,
-    /// Chat template: in Jinja, or a name that llama.cpp knows, like chatml [default: the model's own]
-    #[arg(
-        long,
-        value_name = "JINJA",
-        conflicts_with = "chat_template_file",
-        help_heading = "Model"
-    )]
-    chat_template: Option<String>,
-    /// File with a chat template in Jinja
-    #[arg(long, value_name = "FILE", help_heading = "Model")]
-    chat_template_file: Option<PathBuf>,
+    #[command(flatten)]
+    template: TemplateArgs,
     /// Most tokens of reasoning, if the request does not say; 0 ends it at once, -1 sets no limit
     #[arg(
         long,
@@ -362,7 +356,7 @@ impl ServeArgs {
             matryoshka: self.matryoshka,
             query_prefix: self.query_prefix.clone(),
             document_prefix: self.document_prefix.clone(),
-            chat_template: self.chat_template()?,
+            chat_template: self.template.read()?,
             fenced_calls: !self.no_fenced_calls,
             reasoning_budget: u32::try_from(self.reasoning_budget).ok(),
             keys: self.keys()?,
@@ -412,7 +406,7 @@ impl ServeArgs {
             n_predict,
             spm_infill: self.spm_infill,
             seed: u64::try_from(self.seed).ok(),
-            entropy: random()?,
+            entropy: u64::from_ne_bytes(random::bytes()?),
             drain: Duration::from_secs(u64::from(self.drain_seconds)),
             ..engine
         };
@@ -433,14 +427,6 @@ impl ServeArgs {
     fn otlp(&self) -> Result<Option<Endpoint>, String> {
         let url = self.otlp_endpoint.as_deref();
         url.map(|url| Endpoint::new(url, &self.otlp_headers)).transpose()
-    }
-
-    /// The chat template from the flags, if any.
-    fn chat_template(&self) -> Result<Option<String>, String> {
-        match &self.chat_template_file {
-            Some(path) => read(path, "the chat template").map(Some),
-            None => Ok(self.chat_template.clone()),
-        }
     }
 
     /// All API keys, from the flags and from the key file.
@@ -481,18 +467,6 @@ fn read_keys(path: &Path) -> Result<Vec<u8>, String> {
     file.and_then(|mut file| file.read_to_end(&mut content))
         .map_err(|error| format!("cannot read the API keys from {}: {error}", path.display()))?;
     Ok(content)
-}
-
-fn read(path: &Path, what: &str) -> Result<String, String> {
-    let text = std::fs::read_to_string(path);
-    text.map_err(|error| format!("cannot read {what} from {}: {error}", path.display()))
-}
-
-fn random() -> Result<u64, String> {
-    let mut bytes = [0u8; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| format!("the kernel has no random numbers: {error}"))?;
-    Ok(u64::from_ne_bytes(bytes))
 }
 
 /// Fewest and most MiB of `--cache-disk-size` and of `--slot-save-size`.

@@ -255,6 +255,13 @@ def test_ctrl_c_ends_a_run_that_waits_for_its_input():
     assert running.wait(60) == -signal.SIGINT
 
 
+def test_each_answer_has_a_seed_of_its_own(slow_model):
+    command = ["-m", slow_model, "--chat-template=chatml", "-n", "20", "Hello"]
+    assert len({run(*command).stdout for _ in range(3)}) == 3
+    seeded = {run(*command, "--seed=1").stdout for _ in range(2)}
+    assert len(seeded) == 1
+
+
 def test_a_key_on_the_command_line_is_warned_of(server):
     assert b"can be read by every user" in run("--url", server, "--api-key", KEY, "Hello").stderr
 

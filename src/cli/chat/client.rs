@@ -193,7 +193,7 @@ impl Client {
         answer
     }
 
-    /// Asks, and adds what comes to `answer`.
+    /// Sends the request, and adds each piece of the stream to `answer`. Returns how the stream ended.
     fn stream(
         &self,
         agent: &Agent,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// The marker around text of several lines.
 const BLOCK: &str = "\"\"\"";
 
-/// The commands: how they are written, and what they do.
+/// For each command, its usage and its purpose, as /help shows them.
 pub const COMMANDS: [(&str, &str); 8] = [
     ("/help", "list the commands"),
     ("/system [TEXT]", "set the system prompt; without TEXT, remove it"),
@@ -45,7 +45,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// Reads what was typed, which [`is_complete`].
+    /// Reads a whole text. [`is_complete`] says whether it is whole.
     pub fn of(typed: &str) -> Self {
         let text = text_of(typed);
         let is_typed_as_text = typed.trim_start().starts_with(BLOCK);

@@ -8,6 +8,7 @@ use corelane::server::listener::Address;
 
 use super::client::Client;
 use crate::cli::progress::progress_bar;
+use crate::cli::random;
 
 /// Bytes of the key of a server inside this process, which listens on an address that every user of the machine can
 /// reach.
@@ -40,13 +41,15 @@ impl Server {
         engine: &EngineArgs,
         config: impl FnOnce(ServeConfig) -> ServeConfig,
     ) -> Result<Self, String> {
-        let mut key = [0u8; KEY_BYTES];
-        rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| format!("the kernel has no random numbers: {error}"))?;
+        let key: [u8; KEY_BYTES] = random::bytes()?;
         let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
         let source = engine.obtain()?;
-        let config =
-            config(ServeConfig { keys: vec![ApiKey::plain(&key)], ui: false, ..engine.config()? });
+        let config = config(ServeConfig {
+            keys: vec![ApiKey::plain(&key)],
+            ui: false,
+            entropy: u64::from_ne_bytes(random::bytes()?),
+            ..engine.config()?
+        });
         let mut server = lanes::Server::start(config)?;
         let served = server.load(&source, progress_bar(&source))?;
         let served = served.expect("nothing drains it before it serves");

@@ -1,7 +1,5 @@
 //! The flags that `corelane chat` and `corelane run` share.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use corelane::config::ServeConfig;
 use corelane::flags::EngineArgs;
@@ -9,6 +7,7 @@ use corelane::flags::EngineArgs;
 use super::client::{Request, StreamOptions};
 use super::conversation::Conversation;
 use super::server::Server;
+use crate::cli::template::TemplateArgs;
 
 /// Whom to ask, and how.
 #[derive(Clone, Debug, Args)]
@@ -67,17 +66,8 @@ pub struct TalkArgs {
     /// Tokens of context; 0 chooses by the model and memory
     #[arg(short, long, value_name = "N", default_value_t = 0, help_heading = "KV cache")]
     ctx_size: u32,
-    /// Chat template: in Jinja, or a name that llama.cpp knows, like chatml [default: the model's own]
-    #[arg(
-        long,
-        value_name = "JINJA",
-        conflicts_with = "chat_template_file",
-        help_heading = "Model"
-    )]
-    chat_template: Option<String>,
-    /// File with a chat template in Jinja
-    #[arg(long, value_name = "FILE", help_heading = "Model")]
-    chat_template_file: Option<PathBuf>,
+    #[command(flatten)]
+    template: TemplateArgs,
     /// Log level of the server inside: error, warn, info, debug or trace
     #[arg(long, value_name = "FILTER", default_value = "error", help_heading = "Server")]
     pub log: String,
@@ -112,12 +102,7 @@ impl TalkArgs {
             }
             return Ok(server);
         }
-        let chat_template = match &self.chat_template_file {
-            Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-                format!("cannot read the chat template from {}: {error}", path.display())
-            })?),
-            None => self.chat_template.clone(),
-        };
+        let chat_template = self.template.read()?;
         Server::inside(&self.engine, |config| ServeConfig {
             context_tokens: (self.ctx_size != 0).then_some(self.ctx_size),
             parallel: 1,
