@@ -150,6 +150,16 @@ impl Choices {
     }
 }
 
+/// The number at a place of a list; without a list, that of the place.
+///
+/// # Safety
+/// The list, if there is one, has the place.
+#[inline(always)]
+pub unsafe fn listed(list: *const u32, index: usize) -> usize {
+    // SAFETY: the caller guarantees that the list has it.
+    if list.is_null() { index } else { unsafe { list.add(index).read() as usize } }
+}
+
 /// Bytes of the table of groups for `rows` rows of the output.
 pub fn table_bytes(experts: usize, rows: usize) -> usize {
     let groups = LINE + experts * size_of::<Group>();

@@ -2,11 +2,14 @@
 
 use super::activations::RowLayout;
 use super::formats::STRIP_ROWS;
+use super::many::Many;
 use super::product::Work;
 
 /// An instruction set with kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstructionSet {
+    /// AMX with its products of bytes, for many rows of activations; AVX-512 with VNNI for few.
+    Amx,
     /// AVX-512 with VNNI: F, BW, DQ, VL and VNNI.
     Avx512Vnni,
     /// AVX2 with AVX-VNNI.
@@ -37,6 +40,8 @@ pub struct Kernel {
     /// See [`multiply`](super::product::multiply): the functions for 1 row of activations, 2 rows,
     /// and so on.
     pub multiply: &'static [unsafe fn(&Work)],
+    /// The functions for many rows of activations.
+    pub many: Option<Many>,
 }
 
 impl Kernel {
@@ -48,11 +53,12 @@ impl Kernel {
 
 impl InstructionSet {
     /// All instruction sets, the fastest first.
-    pub const ALL: [Self; 3] = [Self::Avx512Vnni, Self::AvxVnni, Self::Avx2];
+    pub const ALL: [Self; 4] = [Self::Amx, Self::Avx512Vnni, Self::AvxVnni, Self::Avx2];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Amx => "amx",
             Self::Avx512Vnni => "avx512-vnni",
             Self::AvxVnni => "avx-vnni",
             Self::Avx2 => "avx2",

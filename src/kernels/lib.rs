@@ -35,6 +35,8 @@
 
 pub mod activations;
 pub mod ahead;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 pub mod attention;
 pub mod choose_ahead;
 pub mod compute;
@@ -47,6 +49,7 @@ pub mod kernel;
 pub mod led;
 #[cfg(target_arch = "x86_64")]
 pub mod machine;
+pub mod many;
 pub mod matmul;
 pub mod product;
 pub mod simd;
@@ -83,7 +86,7 @@ impl FromStr for KernelChoice {
             _ => match InstructionSet::ALL.into_iter().find(named) {
                 Some(set) if set.is_here() => Ok(Self::Ours(set)),
                 Some(_) => Err(format!("this processor has no {text}; use --kernels auto")),
-                None => Err("it must be auto, llama, avx512-vnni, avx-vnni or avx2".into()),
+                None => Err("it must be auto, llama, amx, avx512-vnni, avx-vnni or avx2".into()),
             },
         }
     }

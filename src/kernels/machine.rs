@@ -92,7 +92,7 @@ macro_rules! for_each_set {
             // SAFETY: `set` is one that this processor has.
             unsafe {
                 match self.set {
-                    InstructionSet::Avx512Vnni => avx512($($arg),*),
+                    InstructionSet::Amx | InstructionSet::Avx512Vnni => avx512($($arg),*),
                     InstructionSet::AvxVnni => avx_vnni($($arg),*),
                     InstructionSet::Avx2 => avx2($($arg),*),
                 }
@@ -156,7 +156,11 @@ impl Loops {
     /// Multiply-adds per second of one thread, with all operands in registers.
     fn multiply_adds_per_s(&self) -> f64 {
         const LOOPS: usize = 1_000_000;
-        let lanes = if self.set == InstructionSet::Avx512Vnni { 16 } else { 8 };
+        let lanes = if matches!(self.set, InstructionSet::Amx | InstructionSet::Avx512Vnni) {
+            16
+        } else {
+            8
+        };
         // SAFETY: `set` is one that this processor has.
         let pass = || unsafe { self.dots(LOOPS) };
         (LOOPS * DOTS * lanes * 4) as f64 / median_s(9, pass)

@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::ptr;
 
 use super::ahead::Ahead;
-use super::experts::{Choices, Groups, Members};
+use super::experts::{Choices, Groups, Members, listed};
 use super::formats::STRIP_ROWS;
 use super::kernel::Kernel;
+use super::many::{self, Many};
 use super::product::{ROWS_MAX, Work, lines, prefetch_near};
 use super::team::Team;
 
@@ -44,6 +45,8 @@ pub struct Strips {
     pub output_stride: usize,
     /// The quantised activations.
     pub work: *mut u8,
+    /// The activations as [`Kernel::many`] takes them; null if they are few.
+    pub converted: *mut u8,
 }
 
 /// A product of weights with activations that are not quantised yet.
@@ -58,6 +61,12 @@ pub struct Product<I> {
 
 /// Bytes of work memory for `inputs` rows of activations.
 pub fn work_bytes(kernel: &Kernel, columns: usize, inputs: usize) -> usize {
+    quantised_bytes(kernel, columns, inputs)
+        + kernel.many.map_or(0, |many| (many.bytes)(inputs, columns))
+}
+
+/// Bytes of quantised activations, before those that are converted in another way.
+pub fn quantised_bytes(kernel: &Kernel, columns: usize, inputs: usize) -> usize {
     inputs * (kernel.layout)(columns).stride
 }
 
@@ -118,12 +127,21 @@ impl<I: Fn(usize) -> *const f32> Product<I> {
         unsafe { choices.groups(*table, self.strips.count() * self.strips.bytes()) }
     }
 
-    /// Quantises this thread's share of the activations.
+    /// Quantises this thread's share of the activations. An expert may have many rows or few.
     ///
     /// # Safety
     /// As for [`Product::run`].
     pub unsafe fn quantise(&self, team: &Team) {
-        let Strips { kernel, columns, work, .. } = &self.strips;
+        let Strips { kernel, columns, work, inputs, converted, .. } = &self.strips;
+        if let Some(many) = self.strips.many() {
+            for row in team.share(*inputs) {
+                // SAFETY: the memory has all rows.
+                unsafe { (many.convert)((self.input)(row), *columns, row, *converted) };
+            }
+            if self.experts.is_none() {
+                return;
+            }
+        }
         let layout = (kernel.layout)(*columns);
         let blocks = columns / kernel.block_columns;
         for index in team.share(self.strips.inputs * blocks) {
@@ -143,6 +161,12 @@ impl Strips {
         self.rows.div_ceil(STRIP_ROWS)
     }
 
+    /// The functions for many rows, if that is what they are.
+    fn many(&self) -> Option<Many> {
+        let is_many = self.inputs >= many::ROWS_MIN && !self.converted.is_null();
+        self.kernel.many.filter(|_| is_many)
+    }
+
     /// Bytes of a strip.
     pub fn bytes(&self) -> usize {
         (self.kernel.strip_bytes)(self.columns)
@@ -157,7 +181,17 @@ impl Strips {
     /// Number of strips in a piece of work, if `threads` threads share the products of all groups.
     fn piece(&self, groups: usize, threads: usize) -> usize {
         let most = (PIECE_BYTES / self.bytes()).max(1);
-        (groups * self.count()).div_ceil(threads * PIECES).clamp(1, most.min(self.count()))
+        let piece = (groups * self.count()).div_ceil(threads * PIECES);
+        self.whole(piece.clamp(1, most.min(self.count())))
+    }
+
+    /// A number of strips, rounded up to what is multiplied at once.
+    pub fn whole(&self, strips: usize) -> usize {
+        if self.kernel.many.is_some() {
+            strips.next_multiple_of(many::STRIPS).min(self.count())
+        } else {
+            strips
+        }
     }
 
     /// Multiplies some strips with all activations.
@@ -165,6 +199,23 @@ impl Strips {
     /// # Safety
     /// As for [`Product::run`]; the activations are quantised.
     pub unsafe fn multiply(&self, strips: Range<usize>) {
+        if let Some(many) = self.many() {
+            // SAFETY: the caller guarantees it.
+            return unsafe {
+                (many.multiply)(&many::Work {
+                    strips: self.weights.add(strips.start * self.bytes()),
+                    strip_bytes: self.bytes(),
+                    rows: (strips.end * STRIP_ROWS).min(self.rows) - strips.start * STRIP_ROWS,
+                    columns: self.columns,
+                    activations: self.converted,
+                    inputs: self.inputs,
+                    from: self.from,
+                    to: self.to,
+                    output: self.output.wrapping_add(strips.start * STRIP_ROWS),
+                    output_stride: self.output_stride,
+                })
+            };
+        }
         let ahead = Ahead::of_this_machine();
         let layout = (self.kernel.layout)(self.columns);
         let strip_bytes = self.bytes();
@@ -215,16 +266,6 @@ impl Strips {
             }
         }
     }
-}
-
-/// The number at a place of a list; without a list, that of the place.
-///
-/// # Safety
-/// The list, if there is one, has the place.
-#[inline(always)]
-pub unsafe fn listed(list: *const u32, index: usize) -> usize {
-    // SAFETY: the caller guarantees that the list has it.
-    if list.is_null() { index } else { unsafe { list.add(index).read() as usize } }
 }
 
 /// A product in pieces of some strips of a group.

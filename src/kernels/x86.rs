@@ -1,6 +1,7 @@
 //! The kernels compiled for the instruction sets of x86-64.
 
 use super::activations::{RowLayout, quantise};
+use super::amx;
 use super::attention::AttentionKernel;
 use super::attention::block::{self, attend};
 use super::attention::cached::Cached;
@@ -9,6 +10,7 @@ use super::delta::{self, Head};
 use super::formats::floats::{self, Floats};
 use super::formats::{self, Format};
 use super::kernel::{InstructionSet, Kernel};
+use super::many::{self, Many};
 use super::product::{ROWS_MAX, Work, multiply};
 use super::simd::Simd;
 use super::simd::avx2::{Avx2, AvxVnni};
@@ -20,6 +22,7 @@ pub fn is_here(set: InstructionSet) -> bool {
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c");
     match set {
+        InstructionSet::Amx => InstructionSet::Avx512Vnni.is_here() && amx::is_here(),
         InstructionSet::Avx512Vnni => {
             is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
@@ -35,6 +38,7 @@ pub fn is_here(set: InstructionSet) -> bool {
 /// The kernel for a format.
 pub fn kernel<F: Format>(set: InstructionSet) -> Kernel {
     match set {
+        InstructionSet::Amx => Kernel { many: Some(many::<F>()), ..avx512::kernel::<F>() },
         InstructionSet::Avx512Vnni => avx512::kernel::<F>(),
         InstructionSet::AvxVnni => avx_vnni::kernel::<F>(),
         InstructionSet::Avx2 => avx2::kernel::<F>(),
@@ -44,7 +48,7 @@ pub fn kernel<F: Format>(set: InstructionSet) -> Kernel {
 /// The kernel for weights that are floats.
 pub fn float_kernel<W: Floats>(set: InstructionSet) -> Kernel {
     match set {
-        InstructionSet::Avx512Vnni => avx512::float_kernel::<W>(),
+        InstructionSet::Amx | InstructionSet::Avx512Vnni => avx512::float_kernel::<W>(),
         InstructionSet::AvxVnni => avx_vnni::float_kernel::<W>(),
         InstructionSet::Avx2 => avx2::float_kernel::<W>(),
     }
@@ -53,7 +57,7 @@ pub fn float_kernel<W: Floats>(set: InstructionSet) -> Kernel {
 /// The kernel for a pair of cached types.
 pub fn attention<K: Cached, V: Cached>(set: InstructionSet) -> AttentionKernel {
     match set {
-        InstructionSet::Avx512Vnni => avx512::attention::<K, V>(),
+        InstructionSet::Amx | InstructionSet::Avx512Vnni => avx512::attention::<K, V>(),
         InstructionSet::AvxVnni => avx_vnni::attention::<K, V>(),
         InstructionSet::Avx2 => avx2::attention::<K, V>(),
     }
@@ -62,14 +66,29 @@ pub fn attention<K: Cached, V: Cached>(set: InstructionSet) -> AttentionKernel {
 /// The gated delta net whose states have `numbers` numbers in a row.
 pub fn delta(set: InstructionSet, numbers: usize) -> Option<delta::Run> {
     match (set, numbers) {
-        (InstructionSet::Avx512Vnni, 64) => Some(avx512::run_delta::<4>),
-        (InstructionSet::Avx512Vnni, 128) => Some(avx512::run_delta::<8>),
+        (InstructionSet::Amx | InstructionSet::Avx512Vnni, 64) => Some(avx512::run_delta::<4>),
+        (InstructionSet::Amx | InstructionSet::Avx512Vnni, 128) => Some(avx512::run_delta::<8>),
         (InstructionSet::AvxVnni, 64) => Some(avx_vnni::run_delta::<8>),
         (InstructionSet::AvxVnni, 128) => Some(avx_vnni::run_delta::<16>),
         (InstructionSet::Avx2, 64) => Some(avx2::run_delta::<8>),
         (InstructionSet::Avx2, 128) => Some(avx2::run_delta::<16>),
         _ => None,
     }
+}
+
+/// The functions for many rows of activations.
+fn many<F: Format>() -> Many {
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    unsafe fn convert(from: *const f32, columns: usize, row: usize, to: *mut u8) {
+        // SAFETY: the features are enabled; the caller guarantees the rest.
+        unsafe { amx::convert(from, columns, row, to) }
+    }
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    unsafe fn multiply<F: Format>(work: &many::Work) {
+        // SAFETY: the features are enabled; the caller guarantees the rest.
+        unsafe { amx::multiply::<F>(work) }
+    }
+    Many { bytes: amx::bytes, convert, multiply: multiply::<F> }
 }
 
 /// The rows of activations that a kernel takes at once. With 16 registers, sums of more than four rows
@@ -140,6 +159,7 @@ macro_rules! kernels {
                     layout: floats::layout,
                     quantise: floats::copy,
                     multiply: &[$(multiply_floats::<W, $rows>),*],
+                    many: None,
                 }
             }
 
@@ -157,6 +177,7 @@ macro_rules! kernels {
                         let all: &[unsafe fn(&Work)] = &[$(multiply_rows::<F, $rows>),*];
                         all.split_at(rows_max::<$simd, F>(all.len())).0
                     },
+                    many: None,
                 }
             }
         }

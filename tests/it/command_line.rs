@@ -220,7 +220,9 @@ fn impossible_values_say_what_would_be_right() {
         assert_eq!(run(args).status.code(), Some(2), "{args:?}");
     }
     let output = run(&["serve", "--kernels", "fast"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("must be auto, llama, avx512-vnni"));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("must be auto, llama, amx, avx512-vnni")
+    );
     let output = run(&["serve", "--decode-cores", "3-1"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("looks like 1-3,6"));
 }

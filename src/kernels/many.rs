@@ -1,0 +1,43 @@
+//! Products of many rows of activations, on processors with instructions that multiply matrices.
+
+/// Least rows of activations that are many. The products of fewer take less time one by one.
+pub const ROWS_MIN: usize = 12;
+
+/// Strips that are multiplied at once.
+pub const STRIPS: usize = 4;
+
+/// The functions for many rows of activations.
+#[derive(Clone, Copy)]
+pub struct Many {
+    /// Bytes of the converted activations of a product.
+    pub bytes: fn(rows: usize, columns: usize) -> usize,
+    /// Converts row number `row` of the activations.
+    pub convert: unsafe fn(from: *const f32, columns: usize, row: usize, to: *mut u8),
+    /// Multiplies some strips.
+    pub multiply: unsafe fn(&Work),
+}
+
+/// Some strips, to be multiplied with all rows of activations.
+#[derive(Clone, Copy)]
+pub struct Work {
+    /// The first packed strip. The others follow it.
+    pub strips: *const u8,
+    /// Bytes of a strip.
+    pub strip_bytes: usize,
+    /// Rows of weights in the strips. The last strip may be incomplete.
+    pub rows: usize,
+    /// Columns of the strips and of the activations.
+    pub columns: usize,
+    /// The converted activations.
+    pub activations: *const u8,
+    /// Their rows.
+    pub inputs: usize,
+    /// The number of each row in `activations`; null if they lie in their order.
+    pub from: *const u32,
+    /// The number of each row in `output`; null if they lie in their order.
+    pub to: *const u32,
+    /// Where the first row of `output` has the products of the first strip.
+    pub output: *mut f32,
+    /// Floats from one row of `output` to the next.
+    pub output_stride: usize,
+}
