@@ -1,26 +1,26 @@
 //! Products of many rows of activations with AMX: one instruction multiplies 16 rows of activations
-//! with 16 rows of weights, 32 columns of each, in bfloat16. Sums are floats of 32 bits.
+//! with 16 rows of weights.
 //!
 //! ```text
-//!                       weights: some columns of four strips, unpacked for up to 256 rows
-//!                      +---------+---------+---------+---------+
-//!                      | strip s |  s + 1  |  s + 2  |  s + 3  |  tile B: 16 lines; line 2v + i has the
-//!                      +---------+---------+---------+---------+  columns 4v + i and 4v + i + 2 of each row
-//! activations
-//! tile A: 32 columns   +---------+---------+---------+---------+
-//! of 16 rows, a line   | 16 x 16 | 16 x 16 | 16 x 16 | 16 x 16 |  tile C: sums over all columns
-//! for each             +---------+---------+---------+---------+
+//!                       weights: a part of a strip, unpacked once for up to 512 rows
+//!                      +------------------------------------+
+//!                      | 4 columns of 16 rows, a line       |  tile B: the lines of the columns
+//!                      | ...                                |  that share a scale, 8 or 4
+//! activations          +------------------------------------+
+//! tile A: 32 (or 16)   +------------------------------------+
+//! columns of 16 rows   | 16 rows x 16 rows of weights       |  tile C: sums of whole numbers
+//!                      +------------------------------------+
 //! ```
 //!
-//! An instruction adds its products to a tile that it needs 52 cycles long, and the next may begin after 16: so
-//! four tiles of sums keep the unit busy.
+//! The sums are those that [`product`](super::product) has behind the same columns, and what follows is
+//! what it does with them, in the same order. So a row's products are the same bits, whether it is one of
+//! many or alone: a text does not depend on how its prompt was cut into steps.
 //!
-//! Scales and minima are part of the unpacked weights, so that nothing is left to do with the sums. A
-//! bfloat16 is rounded to 8 bits, 1/3 of the error of activations in 8-bit integers, which share a
-//! scale.
+//! (In bfloat16, with scales and minima folded into the weights, nothing would be left to do with the sums, and
+//! products of 512 rows would take as long as these, while those of 16 and 32 rows would take longer. But
+//! their bits would be others.)
 //!
-//! Activations are converted to tiles once for a product: `[rows / 16][columns / 32]` of 1 KiB. A row's
-//! products do not depend on the rows beside it.
+//! The sums of the next columns are computed while those before are scaled.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -29,59 +29,80 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use super::activations::{RowLayout, chunk_sums_bytes};
 use super::ahead::Ahead;
 use super::experts::listed;
-use super::formats::{CHUNK, Format, LINE, Minima, SCALES_MAX, STRIP_ROWS, VECTORS, heads_bytes};
-use super::many::{STRIPS, Work};
+use super::formats::{CHUNK, Format, LINE, Minima, STRIP_ROWS, VECTORS, heads_bytes};
+use super::many::{STRIPS, TILE_ROWS, Work};
 use super::product::prefetch;
 use super::simd::avx512::Avx512;
 
-/// Rows of activations in a tile.
-const TILE_ROWS: usize = 16;
-
 /// Most rows of activations that weights are unpacked for at once.
-const ROWS_MAX: usize = 256;
+const ROWS_MAX: usize = 512;
 
-/// Columns that are unpacked at once. Those of the strips fill two thirds of the first-level cache.
+/// Rows of a smaller tile, for the last rows.
+const FEW_ROWS: usize = 8;
+
+/// Columns that are unpacked at once. Those of all strips fill half of the first-level cache.
 const PART_COLUMNS: usize = 256;
 
-/// Tiles of these columns.
-const PART_TILES: usize = PART_COLUMNS / CHUNK;
+/// Chunks of these columns.
+const CHUNKS: usize = PART_COLUMNS / CHUNK;
 
-/// A tile in memory: of weights, of activations, or of sums.
+/// A line of memory.
+type Line = MaybeUninit<[u8; LINE]>;
+
+/// Some columns of a strip.
+#[repr(align(64))]
+struct Part {
+    /// Signed codes, as `formats` draws unpacked chunks.
+    codes: [[Line; VECTORS]; CHUNKS],
+    /// A line of floats for each scale.
+    scales: [Line; 2 * CHUNKS],
+    /// The minima of each tile: pairs of integers and then their scale, or a line of floats.
+    minima: [Line; 2 * CHUNKS],
+}
+
+/// Two tiles of sums.
+#[repr(align(64))]
+struct Sums([[Line; TILE_ROWS]; 2]);
+
+/// The products of 16 rows of activations with a strip.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-pub struct Tile([[u8; LINE]; TILE_ROWS]);
-
-/// A tile of zeros.
-const NO_TILE: Tile = Tile([[0; LINE]; TILE_ROWS]);
+struct Products([[f32; STRIP_ROWS]; TILE_ROWS]);
 
 /// A thread's memory.
 struct Memory {
-    /// The sums of some strips: for each 16 rows, a tile for each strip.
-    sums: Vec<[Tile; STRIPS]>,
-    /// The activations of an expert, put together.
-    gathered: Vec<Tile>,
+    /// For each 16 rows, the products with each strip.
+    products: Vec<[Products; STRIPS]>,
+    /// The rows of an expert, put together.
+    gathered: Vec<Products>,
 }
 
 thread_local! {
     static MEMORY: RefCell<Memory> =
-        const { RefCell::new(Memory { sums: Vec::new(), gathered: Vec::new() }) };
+        const { RefCell::new(Memory { products: Vec::new(), gathered: Vec::new() }) };
 }
+
+const NO_PRODUCTS: Products = Products([[0.0; STRIP_ROWS]; TILE_ROWS]);
 
 /// The tile registers of this thread, configured as long as this lives.
 struct Tiles(());
 
-/// Numbers of tile registers. Sums have [`STRIPS`], from 0.
-const ACTIVATIONS: u8 = 4;
-const WEIGHTS: [u8; 2] = [5, 6];
+/// Numbers of tile registers. Two of each kind take turns; those of a few rows have their own.
+const SUMS: u8 = 0;
+const ACTIVATIONS: u8 = 2;
+const WEIGHTS: u8 = 4;
+const FEW_SUMS: u8 = 6;
+const FEW_ACTIVATIONS: u8 = 7;
 
 impl Tiles {
-    /// Configures the registers.
+    /// Configures the registers for a format whose scales have `group` columns.
     ///
     /// # Safety
     /// The processor has AMX, and the process the permission to use it: [`is_here`].
-    unsafe fn configure() -> Self {
+    unsafe fn configure(group: usize) -> Self {
         /// What LDTILECFG reads.
         #[repr(C, align(64))]
         struct Configuration {
@@ -91,16 +112,21 @@ impl Tiles {
             row_bytes: [u16; 16],
             rows: [u8; 16],
         }
-        static CONFIGURATION: Configuration = Configuration {
+        const { assert!(size_of::<Configuration>() == LINE) };
+        let (columns, quarter) = (group as u16, group as u8 / 4); // 16 or 32
+        let few = FEW_ROWS as u8;
+        let line = LINE as u16;
+        let tiles = Configuration {
             palette: 1,
             start_row: 0,
             reserved: [0; 14],
-            row_bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
-            rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
+            row_bytes: [
+                line, line, columns, columns, line, line, line, columns, 0, 0, 0, 0, 0, 0, 0, 0,
+            ],
+            rows: [16, 16, 16, 16, quarter, quarter, few, few, 0, 0, 0, 0, 0, 0, 0, 0],
         };
-        const { assert!(size_of::<Configuration>() == LINE) };
-        // SAFETY: the caller guarantees that the instruction is there; it reads 64 bytes.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURATION, options(nostack)) };
+        // SAFETY: the caller guarantees that the instruction is there; it reads the 64 bytes.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const tiles, options(nostack)) };
         Self(())
     }
 }
@@ -112,156 +138,203 @@ impl Drop for Tiles {
     }
 }
 
-/// Reads a tile.
+/// Computes the products of two tiles of signed bytes in memory. The rows of activations are `stride` bytes
+/// apart.
 ///
 /// # Safety
-/// The registers are configured.
+/// The registers are configured, and all tiles lie in valid memory.
 #[inline(always)]
-unsafe fn load<const TILE: u8>(from: *const Tile) {
-    // SAFETY: the caller guarantees it, and that the tile is valid.
+unsafe fn multiply_tiles<const C: u8, const A: u8, const B: u8>(
+    activations: *const u8,
+    stride: usize,
+    weights: *const u8,
+    to: *mut u8,
+) {
+    // SAFETY: the caller guarantees it.
     unsafe {
-        asm!("tileloadd tmm{tile}, [{from} + {line}*1]",
-            tile = const TILE, from = in(reg) from, line = in(reg) LINE,
-            options(nostack, preserves_flags, readonly));
-    }
-}
-
-/// Writes a tile.
-///
-/// # Safety
-/// The registers are configured.
-#[inline(always)]
-unsafe fn store<const TILE: u8>(to: *mut Tile) {
-    // SAFETY: the caller guarantees it, and that the tile is valid.
-    unsafe {
-        asm!("tilestored [{to} + {line}*1], tmm{tile}",
-            tile = const TILE, to = in(reg) to, line = in(reg) LINE,
+        asm!(
+            "tileloadd tmm{a}, [{activations} + {stride}*1]",
+            "tileloadd tmm{b}, [{weights} + {line}*1]",
+            "tilezero tmm{c}",
+            "tdpbssd tmm{c}, tmm{a}, tmm{b}",
+            "tilestored [{to} + {line}*1], tmm{c}",
+            a = const A, b = const B, c = const C,
+            activations = in(reg) activations, stride = in(reg) stride,
+            weights = in(reg) weights, line = in(reg) LINE, to = in(reg) to,
             options(nostack, preserves_flags));
     }
 }
 
-/// Sets a tile to zeros.
-///
-/// # Safety
-/// The registers are configured.
-#[inline(always)]
-unsafe fn clear<const TILE: u8>() {
-    // SAFETY: the caller guarantees it.
+/// In each lane, `sum` plus the two products of 16-bit integers; those at `at` are copied to every lane. (The
+/// compiler makes two instructions of the intrinsic.)
+#[target_feature(enable = "avx512f,avx512vnni")]
+#[inline]
+unsafe fn dot16(sum: __m512i, a: __m512i, at: *const u8) -> __m512i {
+    let mut sum = sum;
+    // SAFETY: the caller guarantees that the bytes are there.
     unsafe {
-        asm!("tilezero tmm{tile}", tile = const TILE, options(nostack, preserves_flags, nomem));
+        asm!("vpdpwssd {sum:z}, {a:z}, dword ptr [{at}]{{1to16}}",
+            sum = inout(zmm_reg) sum, a = in(zmm_reg) a, at = in(reg) at,
+            options(nostack, preserves_flags, readonly, pure));
     }
+    sum
 }
 
-/// Adds the products of two tiles to a third.
-///
-/// # Safety
-/// The registers are configured.
-#[inline(always)]
-unsafe fn add_products<const TO: u8, const A: u8, const B: u8>() {
-    // SAFETY: the caller guarantees it.
+/// Adds sums of whole numbers, converted to floats and multiplied by `scale`, to `to`. (The compiler would
+/// move all accumulators in each pass of a loop.)
+#[target_feature(enable = "avx512f")]
+#[inline]
+unsafe fn add_scaled(to: __m512, sums: *const __m512i, scale: __m512) -> __m512 {
+    let mut to = to;
+    let _floats: __m512;
+    // SAFETY: the caller guarantees that the sums are there.
     unsafe {
-        asm!("tdpbf16ps tmm{to}, tmm{a}, tmm{b}", to = const TO, a = const A, b = const B,
-            options(nostack, preserves_flags, nomem));
+        asm!("vcvtdq2ps {floats:z}, zmmword ptr [{sums}]", "vfmadd231ps {to:z}, {floats:z}, {scale:z}",
+            to = inout(zmm_reg) to, floats = out(zmm_reg) _floats, sums = in(reg) sums,
+            scale = in(zmm_reg) scale,
+            options(nostack, preserves_flags, readonly, pure));
     }
+    to
+}
+
+/// Runs a block for each row below a constant. The block is written out for each, so that the vectors of
+/// all rows stay in registers.
+macro_rules! unroll {
+    ($row:ident < $rows:ident, $body:block) => {
+        unroll!($row $rows $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    ($row:ident $rows:ident $body:block $($number:literal)*) => {
+        $(if $number < $rows {
+            let $row: usize = $number;
+            $body
+        })*
+    };
 }
 
 /// Multiplies some strips with all rows of activations.
 ///
 /// # Safety
-/// The processor has AMX, the process the permission to use it, and each pointer in `work` is valid
-/// for the data that its field describes.
+/// The processor has AVX-512 with VNNI and AMX, the process the permission to use it, and each pointer in
+/// `work` is valid for the data that its field describes.
 #[inline(always)]
 pub unsafe fn multiply<F: Format>(work: &Work) {
-    let row_tiles = work.columns / CHUNK; // of 16 rows
-    let activations: *const Tile = work.activations.cast();
+    let stride = work.layout.stride;
     // SAFETY: the caller guarantees it.
-    let _tiles = unsafe { Tiles::configure() };
-    MEMORY.with_borrow_mut(|Memory { sums, gathered }| {
-        sums.resize(ROWS_MAX / TILE_ROWS, [NO_TILE; STRIPS]);
+    let _tiles = unsafe { Tiles::configure(CHUNK / F::CHUNK_SCALES) };
+    MEMORY.with_borrow_mut(|Memory { products, gathered }| {
+        products.resize(ROWS_MAX / TILE_ROWS, [NO_PRODUCTS; STRIPS]);
         for first in (0..work.inputs).step_by(ROWS_MAX) {
-            let rows = first..(first + ROWS_MAX).min(work.inputs);
-            // SAFETY: the caller guarantees it; the list has the rows.
+            let places = first..(first + ROWS_MAX).min(work.inputs);
+            // SAFETY: the caller guarantees it; the list has the places.
             unsafe {
                 let activations = if work.from.is_null() {
-                    activations.add(first / TILE_ROWS * row_tiles)
+                    work.activations.add(first * stride)
                 } else {
-                    gather(work, rows.clone(), gathered);
-                    gathered.as_ptr()
+                    gather(work, places.clone(), gathered);
+                    gathered.as_ptr().cast()
                 };
-                match rows.len().div_ceil(TILE_ROWS) {
-                    1 => multiply_few::<F, 1>(work, activations, rows),
-                    2 => multiply_few::<F, 2>(work, activations, rows),
-                    _ => multiply_rows::<F>(work, activations, rows, sums),
-                }
+                multiply_rows::<F>(work, activations, places, products);
             }
         }
     });
 }
 
-/// Copies the listed rows of activations to tiles of their own. The memory grows when a thread first
-/// needs as much.
-unsafe fn gather(work: &Work, rows: Range<usize>, to: &mut Vec<Tile>) {
-    let row_tiles = work.columns / CHUNK;
-    let needed = rows.len().div_ceil(TILE_ROWS) * row_tiles;
+/// Copies the listed rows of activations one behind the other. The memory grows when a thread first needs
+/// as much.
+unsafe fn gather(work: &Work, places: Range<usize>, to: &mut Vec<Products>) {
+    let stride = work.layout.stride;
+    let needed =
+        (places.len().next_multiple_of(TILE_ROWS) * stride).div_ceil(size_of::<Products>());
     if to.len() < needed {
-        to.resize(needed, NO_TILE);
+        to.resize(needed, NO_PRODUCTS);
     }
-    let tiles: *const Tile = work.activations.cast();
-    for (row, place) in rows.enumerate() {
+    let to: *mut u8 = to.as_mut_ptr().cast();
+    for (row, place) in places.enumerate() {
         // SAFETY: the caller guarantees that the list has the place, and the activations the row.
         unsafe {
-            let from = listed(work.from, place);
-            let tiles = tiles.add(from / TILE_ROWS * row_tiles);
-            for (tile, to) in to[row / TILE_ROWS * row_tiles..][..row_tiles].iter_mut().enumerate()
-            {
-                to.0[row % TILE_ROWS] = (*tiles.add(tile)).0[from % TILE_ROWS];
+            let from = work.activations.add(listed(work.from, place) * stride);
+            to.add(row * stride).copy_from_nonoverlapping(from, stride);
+        }
+    }
+}
+
+/// Multiplies the strips with the rows of some places, which begin at `activations`.
+#[inline(always)]
+unsafe fn multiply_rows<F: Format>(
+    work: &Work,
+    activations: *const u8,
+    places: Range<usize>,
+    products: &mut [[Products; STRIPS]],
+) {
+    let mut parts = [const { MaybeUninit::<Part>::uninit() }; STRIPS];
+    let mut sums = MaybeUninit::<Sums>::uninit();
+    let count = work.rows.div_ceil(STRIP_ROWS);
+    let of_part = PART_COLUMNS / F::COLUMNS;
+    let all = work.columns / F::COLUMNS;
+    for strip in (0..count).step_by(STRIPS) {
+        let strips = strip..count.min(strip + STRIPS);
+        for first in (0..all).step_by(of_part) {
+            let tiles = first..(first + of_part).min(all);
+            for (strip, part) in strips.clone().zip(&mut parts) {
+                let from = work.strips.wrapping_add(strip * work.strip_bytes);
+                // SAFETY: the part has room for as many columns.
+                unsafe { unpack::<F>(from, work.columns, tiles.clone(), part.as_mut_ptr()) };
+            }
+            for (products, row) in products.iter_mut().zip((0..places.len()).step_by(TILE_ROWS)) {
+                let rows = activations.wrapping_add(row * work.layout.stride);
+                let places = places.start + row..places.end.min(places.start + row + TILE_ROWS);
+                if tiles.end == all {
+                    // SAFETY: the list has the places.
+                    unsafe { prefetch_output(work, strips.clone(), places.clone()) };
+                }
+                for (strip, (part, products)) in
+                    strips.clone().zip(parts.iter().zip(&mut *products))
+                {
+                    let codes = work.strips.wrapping_add(
+                        strip * work.strip_bytes
+                            + heads_bytes::<F>(work.columns)
+                            + tiles.start * F::COLUMNS / CHUNK * F::CHUNK_BYTES,
+                    );
+                    let block = Block {
+                        ahead: if row == 0 { codes } else { std::ptr::null() },
+                        rows,
+                        layout: work.layout,
+                        part: part.as_ptr(),
+                        tiles: tiles.clone(),
+                        sums: sums.as_mut_ptr(),
+                    };
+                    // SAFETY: the rows, or those that fill up the last tile, are in the memory.
+                    unsafe {
+                        if places.len() > FEW_ROWS {
+                            block.multiply::<F, TILE_ROWS>(products);
+                        } else {
+                            block.multiply::<F, FEW_ROWS>(products);
+                        }
+                    }
+                }
+                if tiles.end == all {
+                    for (row, place) in places.enumerate() {
+                        for (products, strip) in products.iter().zip(strips.clone()) {
+                            // SAFETY: the list has the place, and the output its row.
+                            unsafe { write(work, strip, place, &products.0[row]) };
+                        }
+                    }
+                }
             }
         }
     }
 }
 
-/// Multiplies the strips with some rows, whose tiles begin at `activations`.
+/// Prefetches the output of some strips, to be written. Each row lies in a page of its own.
 #[inline(always)]
-unsafe fn multiply_rows<F: Format>(
-    work: &Work,
-    activations: *const Tile,
-    rows: Range<usize>,
-    sums: &mut [[Tile; STRIPS]],
-) {
-    let mut weights = [const { MaybeUninit::<[Tile; PART_TILES]>::uninit() }; STRIPS];
-    let row_tiles = work.columns / CHUNK;
-    let strips = work.rows.div_ceil(STRIP_ROWS);
-    for strip in (0..strips).step_by(STRIPS) {
-        let strips = strip..strips.min(strip + STRIPS);
-        let run = match strips.len() {
-            1 => multiply_tiles::<1>,
-            2 => multiply_tiles::<2>,
-            3 => multiply_tiles::<3>,
-            _ => multiply_tiles::<STRIPS>,
-        };
-        for first in (0..work.columns).step_by(PART_COLUMNS) {
-            let part = first..(first + PART_COLUMNS).min(work.columns);
-            for (strip, weights) in strips.clone().zip(&mut weights) {
-                let from = work.strips.wrapping_add(strip * work.strip_bytes);
-                // SAFETY: the memory has a tile for each 32 columns of the part.
-                unsafe {
-                    let to = weights.as_mut_ptr().cast();
-                    unpack::<F>(from, work.columns, part.clone(), to, |_| ());
-                }
-            }
-            let weights = weights.as_ptr().cast();
-            for (block, sums) in sums[..rows.len().div_ceil(TILE_ROWS)].iter_mut().enumerate() {
-                // SAFETY: the activations have these tiles; those of the weights are written.
-                unsafe {
-                    let activations = activations.add(block * row_tiles + first / CHUNK);
-                    run(activations, weights, part.len() / CHUNK, sums, first == 0);
-                }
-            }
-        }
-        for (row, place) in rows.clone().enumerate() {
-            for (sums, strip) in sums[row / TILE_ROWS].iter().zip(strips.clone()) {
-                // SAFETY: the list has the place, and the output its row.
-                unsafe { write(work, strip, place, &sums.0[row % TILE_ROWS]) };
+unsafe fn prefetch_output(work: &Work, strips: Range<usize>, places: Range<usize>) {
+    for place in places {
+        // SAFETY: the list has the place. A prefetch may be of any address.
+        unsafe {
+            let at = listed(work.to, place) * work.output_stride;
+            for strip in strips.clone() {
+                let line = work.output.wrapping_add(at + strip * STRIP_ROWS);
+                _mm_prefetch::<_MM_HINT_ET0>(line.cast());
             }
         }
     }
@@ -269,312 +342,205 @@ unsafe fn multiply_rows<F: Format>(
 
 /// Writes the products of a strip with the row at a place of the lists.
 #[inline(always)]
-unsafe fn write(work: &Work, strip: usize, place: usize, products: &[u8; LINE]) {
+unsafe fn write(work: &Work, strip: usize, place: usize, products: &[f32; STRIP_ROWS]) {
     let count = STRIP_ROWS.min(work.rows - strip * STRIP_ROWS);
     // SAFETY: the list has the place, and the output its row. (The output of some strips may begin in the
     // middle of its memory.)
     unsafe {
         let at = listed(work.to, place) * work.output_stride + strip * STRIP_ROWS;
-        let to = work.output.wrapping_add(at).cast::<u8>();
+        let to = work.output.wrapping_add(at);
         match count {
-            STRIP_ROWS => to.cast::<[u8; LINE]>().write(*products),
-            _ => to.copy_from_nonoverlapping(products.as_ptr(), count * size_of::<f32>()),
+            STRIP_ROWS => _mm512_storeu_ps(to, _mm512_loadu_ps(products.as_ptr())),
+            _ => to.copy_from_nonoverlapping(products.as_ptr(), count),
         }
     }
 }
 
-/// As [`multiply_rows`], for up to 16 rows times `BLOCKS`. Most of the time is spent on unpacking, so the
-/// columns before are multiplied meanwhile: after each tile that is unpacked, one tile.
-#[inline(always)]
-unsafe fn multiply_few<F: Format, const BLOCKS: usize>(
-    work: &Work,
-    activations: *const Tile,
-    rows: Range<usize>,
-) {
-    /// Some columns of a strip, unpacked.
-    struct Unpacked {
-        weights: *const Tile,
-        activations: *const Tile,
-        tiles: usize,
-        strip: usize,
-        is_first: bool,
-        is_last: bool,
-    }
-    let row_tiles = work.columns / CHUNK;
-    let mut weights = [const { MaybeUninit::<[Tile; PART_TILES]>::uninit() }; 2];
-    // SAFETY: the caller guarantees it; the tiles are among those of the part.
-    let multiply = |part: &Unpacked, tile: usize| unsafe {
-        if tile == 0 && part.is_first {
-            clear::<0>();
-            clear::<1>();
-        }
-        load::<{ WEIGHTS[0] }>(part.weights.add(tile));
-        load::<{ ACTIVATIONS }>(part.activations.add(tile));
-        add_products::<0, { ACTIVATIONS }, { WEIGHTS[0] }>();
-        if BLOCKS == 2 {
-            load::<{ ACTIVATIONS + 3 }>(part.activations.add(row_tiles + tile));
-            add_products::<1, { ACTIVATIONS + 3 }, { WEIGHTS[0] }>();
-        }
-    };
-    let finish = |part: &Unpacked, from: usize| {
-        (from..part.tiles).for_each(|tile| multiply(part, tile));
-        if part.is_last {
-            let mut sums = [NO_TILE; 2];
-            // SAFETY: as above; the list has the place, and the output its row.
-            unsafe {
-                store::<0>(&raw mut sums[0]);
-                if BLOCKS == 2 {
-                    store::<1>(&raw mut sums[1]);
-                }
-                for (row, place) in rows.clone().enumerate() {
-                    write(work, part.strip, place, &sums[row / TILE_ROWS].0[row % TILE_ROWS]);
-                }
-            }
-        }
-    };
-    let mut before: Option<Unpacked> = None;
-    let mut turn = 0;
-    for strip in 0..work.rows.div_ceil(STRIP_ROWS) {
-        let from = work.strips.wrapping_add(strip * work.strip_bytes);
-        for first in (0..work.columns).step_by(PART_COLUMNS) {
-            let part = first..(first + PART_COLUMNS).min(work.columns);
-            let to: *mut Tile = weights[turn].as_mut_ptr().cast();
-            turn = 1 - turn;
-            // SAFETY: the memory has a tile for each 32 columns of the part.
-            unsafe {
-                unpack::<F>(from, work.columns, part.clone(), to, |tile| {
-                    if let Some(before) = &before
-                        && tile < before.tiles
-                    {
-                        multiply(before, tile);
-                    }
-                });
-            }
-            let tiles = part.len() / CHUNK;
-            if let Some(before) = &before {
-                finish(before, tiles.min(before.tiles));
-            }
-            before = Some(Unpacked {
-                weights: to,
-                activations: activations.wrapping_add(first / CHUNK),
-                tiles,
-                strip,
-                is_first: first == 0,
-                is_last: part.end == work.columns,
-            });
-        }
-    }
-    if let Some(before) = &before {
-        finish(before, 0);
+/// Lines of the minima of a tile.
+const fn minima_lines<F: Format>() -> usize {
+    match F::MINIMA {
+        Minima::None => 0,
+        Minima::Integers => F::COLUMNS / CHUNK * F::CHUNK_SCALES / 2 + 1,
+        Minima::Float => 1,
     }
 }
 
-/// Multiplies 16 rows of activations with `COUNT` strips, for as many columns as `tiles` have. `weights`
-/// are tiles `[COUNT][PART_TILES]`. Begins with sums of zero with `is_first`.
-///
-/// # Safety
-/// As for [`multiply`].
+/// Unpacks some tiles of a strip.
 #[inline(always)]
-unsafe fn multiply_tiles<const COUNT: usize>(
-    activations: *const Tile,
-    weights: *const Tile,
-    tiles: usize,
-    sums: &mut [Tile; STRIPS],
-    is_first: bool,
-) {
-    /// Some calls for each strip below `COUNT`.
-    macro_rules! strips {
-        ($($strip:literal: $call:expr;)*) => { $(if $strip < COUNT { $call; })* };
+unsafe fn unpack<F: Format>(strip: *const u8, columns: usize, tiles: Range<usize>, to: *mut Part) {
+    const {
+        // The codes less their offset are signed bytes.
+        assert!(F::CODE_MAX as i32 - F::OFFSET <= 127 && F::OFFSET <= 128);
+        assert!(PART_COLUMNS.is_multiple_of(F::COLUMNS));
+        assert!(PART_COLUMNS / F::COLUMNS * minima_lines::<F>() <= 2 * CHUNKS);
     }
-    const A: u8 = ACTIVATIONS;
-    const B0: u8 = WEIGHTS[0];
-    const B1: u8 = WEIGHTS[1];
-    // SAFETY: the caller guarantees it.
-    unsafe {
-        let sums = sums.as_mut_ptr();
-        if is_first {
-            strips! {
-                0: clear::<0>();
-                1: clear::<1>();
-                2: clear::<2>();
-                3: clear::<3>();
-            }
-        } else {
-            strips! {
-                0: load::<0>(sums);
-                1: load::<1>(sums.add(1));
-                2: load::<2>(sums.add(2));
-                3: load::<3>(sums.add(3));
-            }
-        }
-        for tile in 0..tiles {
-            let weights = weights.add(tile);
-            load::<A>(activations.add(tile));
-            strips! {
-                0: (load::<B0>(weights), add_products::<0, A, B0>());
-                1: (load::<B1>(weights.add(PART_TILES)), add_products::<1, A, B1>());
-                2: (load::<B0>(weights.add(2 * PART_TILES)), add_products::<2, A, B0>());
-                3: (load::<B1>(weights.add(3 * PART_TILES)), add_products::<3, A, B1>());
-            }
-        }
-        strips! {
-            0: store::<0>(sums);
-            1: store::<1>(sums.add(1));
-            2: store::<2>(sums.add(2));
-            3: store::<3>(sums.add(3));
-        }
-    }
-}
-
-/// Weights are cut to bfloat16, which takes two instructions less than rounding. It makes them smaller by
-/// half of the last place, so they are made larger by as much before: by 0.69 / 256, between the means of
-/// the share of a number that this is (0.72 / 256), and of that with larger numbers counting more (0.67 /
-/// 256). A weight that a bfloat16 holds stays what it is, because the last place is at least 1 / 256 of a number.
-const FOR_CUT: f32 = 1.0 + 0.69 / 256.0;
-
-/// Unpacks some columns of a strip, whole tiles of the format. Calls `between` with the number of each
-/// tile that it has unpacked, from 0.
-///
-/// # Safety
-/// The processor has AVX-512 with VNNI. The strip has `columns` columns, and `to` room for a tile for
-/// each 32 columns of the part.
-#[inline(always)]
-unsafe fn unpack<F: Format>(
-    strip: *const u8,
-    columns: usize,
-    part: Range<usize>,
-    to: *mut Tile,
-    between: impl Fn(usize),
-) {
-    // A code below 128 behind these bits is a bfloat16: 128 plus the code. Larger codes are converted.
-    const BITS: i16 = 0x4300;
-    let is_small = F::CODE_MAX < 128;
-    let zero = F::OFFSET as f32 + if is_small { 128.0 } else { 0.0 };
-    let (chunks, groups) = (F::COLUMNS / CHUNK, F::CHUNK_SCALES);
+    let chunks = F::COLUMNS / CHUNK;
     let ahead = Ahead::of_this_machine();
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees it. The tiles' lines are as many as the part has.
     unsafe {
-        let codes = strip.add(heads_bytes::<F>(columns));
-        let mut to = to.cast::<u8>();
-        let mut unpacked = 0;
-        for tile in part.start / F::COLUMNS..part.end / F::COLUMNS {
+        let offset = _mm512_set1_epi8(F::OFFSET as i8); // 128 is -128, which differs by 256
+        let strip_codes = strip.add(heads_bytes::<F>(columns));
+        let mut codes = (&raw mut (*to).codes).cast::<__m512i>();
+        let mut scales = (&raw mut (*to).scales).cast::<__m512>();
+        let mut minima = (&raw mut (*to).minima).cast::<__m512i>();
+        for tile in tiles {
             let head = strip.add(tile * F::HEAD_BYTES);
             prefetch(ahead, head, F::HEAD_BYTES);
-            let mut scales = F::scales::<Avx512>(head, 0);
-            let mut added = [_mm512_setzero_ps(); SCALES_MAX];
-            for (added, scale) in added.iter_mut().zip(scales).take(chunks * groups) {
-                *added = _mm512_mul_ps(scale, _mm512_set1_ps(-zero));
+            for scale in F::scales::<Avx512>(head, 0).iter().take(chunks * F::CHUNK_SCALES) {
+                scales.write(*scale);
+                scales = scales.add(1);
             }
             match F::MINIMA {
                 Minima::None => (),
                 Minima::Integers => {
                     let (pairs, scale) = F::minima::<Avx512>(head, 0);
-                    for (pair, minima) in pairs.iter().take(chunks * groups / 2).enumerate() {
-                        let even = _mm512_srai_epi32::<16>(_mm512_slli_epi32::<16>(*minima));
-                        let odd = _mm512_srai_epi32::<16>(*minima);
-                        for (group, minima) in [(2 * pair, even), (2 * pair + 1, odd)] {
-                            let minima = _mm512_cvtepi32_ps(minima);
-                            added[group] = _mm512_fnmadd_ps(minima, scale, added[group]);
-                        }
+                    for pair in pairs.iter().take(chunks * F::CHUNK_SCALES / 2) {
+                        minima.write(*pair);
+                        minima = minima.add(1);
                     }
+                    minima.write(_mm512_castps_si512(scale));
+                    minima = minima.add(1);
                 }
-                Minima::Float => added[0] = _mm512_add_ps(added[0], F::minimum::<Avx512>(head, 0)),
+                Minima::Float => {
+                    minima.write(_mm512_castps_si512(F::minimum::<Avx512>(head, 0)));
+                    minima = minima.add(1);
+                }
             }
-            for number in scales.iter_mut().chain(&mut added) {
-                *number = _mm512_mul_ps(*number, _mm512_set1_ps(FOR_CUT));
-            }
-            for chunk in 0..chunks {
-                let at = codes.add((tile * chunks + chunk) * F::CHUNK_BYTES);
-                prefetch(ahead, at, F::CHUNK_BYTES);
+            for chunk in tile * chunks..(tile + 1) * chunks {
+                let at = strip_codes.add(chunk * F::CHUNK_BYTES);
                 for v in 0..VECTORS {
-                    let group = chunk * groups + v * groups / VECTORS;
-                    let (scale, added) = (scales[group], added[group]);
                     let code = F::code::<Avx512>(at, 0, v);
-                    for odd in [false, true] {
-                        // Two columns of each row, in the halves of its lane.
-                        let pair = if odd { _mm512_srli_epi16::<8>(code) } else { code };
-                        let pair = _mm512_and_si512(pair, _mm512_set1_epi16(0xFF));
-                        let (low, high) = if is_small {
-                            let pair = _mm512_or_si512(pair, _mm512_set1_epi16(BITS));
-                            let high = _mm512_and_si512(pair, _mm512_set1_epi32(!0xFFFF));
-                            let low = _mm512_slli_epi32::<16>(pair);
-                            (_mm512_castsi512_ps(low), _mm512_castsi512_ps(high))
-                        } else {
-                            let low = _mm512_and_si512(pair, _mm512_set1_epi32(0xFF));
-                            let high = _mm512_srli_epi32::<16>(pair);
-                            (_mm512_cvtepi32_ps(low), _mm512_cvtepi32_ps(high))
-                        };
-                        let low = _mm512_fmadd_ps(low, scale, added);
-                        let high = _mm512_fmadd_ps(high, scale, added);
-                        _mm512_store_si512(to.cast(), bfloats(low, high));
-                        to = to.add(LINE);
-                    }
+                    let code = if F::OFFSET == 0 { code } else { _mm512_sub_epi8(code, offset) };
+                    codes.write(code);
+                    codes = codes.add(1);
                 }
-                between(unpacked);
-                unpacked += 1;
             }
         }
     }
 }
 
-/// Cuts two vectors to bfloat16, and puts them in the low and the high halves of the lanes.
-#[inline(always)]
-unsafe fn bfloats(low: __m512, high: __m512) -> __m512i {
-    // SAFETY: the caller guarantees AVX-512.
-    unsafe {
-        let (low, high) = (_mm512_castps_si512(low), _mm512_castps_si512(high));
-        // In each bit, `low` or the high half of `high`.
-        let high_half = _mm512_set1_epi32(!0xFFFF);
-        _mm512_ternarylogic_epi32::<0b1111_1000>(_mm512_srli_epi32::<16>(low), high, high_half)
-    }
+/// Up to 16 rows of activations and a part of a strip.
+struct Block {
+    /// The first row.
+    rows: *const u8,
+    layout: RowLayout,
+    part: *const Part,
+    /// The numbers of the part's tiles.
+    tiles: Range<usize>,
+    sums: *mut Sums,
+    /// The packed codes, ahead of which weights are prefetched meanwhile; or null.
+    ahead: *const u8,
 }
 
-/// Writes a row of activations to its lines of the tiles of all rows.
-///
-/// # Safety
-/// The processor has AVX-512. `from` has `columns` numbers, and `to` a tile for each 32 columns of each
-/// 16 rows.
-#[inline(always)]
-pub unsafe fn convert(from: *const f32, columns: usize, row: usize, to: *mut u8) {
-    // SAFETY: the caller guarantees it.
-    unsafe {
-        let to = to.cast::<Tile>().add(row / TILE_ROWS * (columns / CHUNK));
-        for tile in 0..columns / CHUNK {
-            let from = from.add(tile * CHUNK);
-            // In lane 2v + i are the columns 4v + i and 4v + i + 2.
-            let columns = [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(CHUNK / 2))];
-            let low = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29);
-            let high =
-                _mm512_setr_epi32(2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
-            let low = _mm512_permutex2var_ps(columns[0], low, columns[1]);
-            let high = _mm512_permutex2var_ps(columns[0], high, columns[1]);
-            // Halves of the last place are rounded up.
-            let round = |numbers: __m512| {
-                let bits = _mm512_castps_si512(numbers);
-                _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(0x8000)))
-            };
-            let (low, high) = (round(low), round(high));
-            let line = (*to.add(tile)).0[row % TILE_ROWS].as_mut_ptr();
-            _mm512_store_si512(line.cast(), bfloats(low, high));
+impl Block {
+    /// Computes the sums of a group of columns, which share a scale.
+    #[inline(always)]
+    unsafe fn start<F: Format, const ROWS: usize>(&self, group: usize) {
+        const A: u8 = ACTIVATIONS;
+        const B: u8 = WEIGHTS;
+        let columns = CHUNK / F::CHUNK_SCALES;
+        let stride = self.layout.stride;
+        if !self.ahead.is_null() {
+            let bytes = F::CHUNK_BYTES / F::CHUNK_SCALES;
+            prefetch(Ahead::of_this_machine(), self.ahead.wrapping_add(group * bytes), bytes);
+        }
+        // SAFETY: the group lies in the rows and in the part.
+        unsafe {
+            let rows = self.rows.add(self.tiles.start * F::COLUMNS + group * columns);
+            let codes = (&raw const (*self.part).codes).cast::<Line>();
+            let codes = codes.add(group * columns / 4).cast();
+            let to = (&raw mut (*self.sums).0[group % 2]).cast();
+            match (ROWS, group % 2) {
+                (FEW_ROWS, 0) => {
+                    multiply_tiles::<FEW_SUMS, FEW_ACTIVATIONS, B>(rows, stride, codes, to);
+                }
+                (FEW_ROWS, _) => {
+                    multiply_tiles::<FEW_SUMS, FEW_ACTIVATIONS, { B + 1 }>(rows, stride, codes, to);
+                }
+                (_, 0) => multiply_tiles::<SUMS, A, B>(rows, stride, codes, to),
+                (_, _) => {
+                    multiply_tiles::<{ SUMS + 1 }, { A + 1 }, { B + 1 }>(rows, stride, codes, to);
+                }
+            }
+        }
+    }
+
+    /// Adds the products of `ROWS` rows with the part to those of the columns before, if there are any.
+    #[inline(always)]
+    unsafe fn multiply<F: Format, const ROWS: usize>(&self, products: &mut Products) {
+        let Self { rows, layout, part, tiles, sums, .. } = self;
+        let groups = F::COLUMNS / CHUNK * F::CHUNK_SCALES; // of a tile
+        let all = tiles.len() * groups;
+        // SAFETY: the caller guarantees it; the sums of a group are written before they are read.
+        unsafe {
+            let scales = (&raw const (**part).scales).cast::<__m512>();
+            let minima = (&raw const (**part).minima).cast::<__m512i>();
+            let sums = (&raw const (**sums).0).cast::<[__m512i; TILE_ROWS]>();
+            let products = products.0.as_mut_ptr().cast::<__m512>();
+            let mut totals = [_mm512_setzero_ps(); ROWS];
+            if tiles.start > 0 {
+                unroll!(r < ROWS, { totals[r] = products.add(r).read() });
+            }
+            self.start::<F, ROWS>(0);
+            for (index, tile) in tiles.clone().enumerate() {
+                let mut tile_sums = [_mm512_setzero_ps(); ROWS];
+                for group in index * groups..(index + 1) * groups {
+                    if group + 1 < all {
+                        self.start::<F, ROWS>(group + 1);
+                    }
+                    let scale = scales.add(group).read();
+                    let sums = sums.add(group % 2).cast::<__m512i>();
+                    unroll!(r < ROWS, {
+                        tile_sums[r] = add_scaled(tile_sums[r], sums.add(r), scale)
+                    });
+                }
+                let lines = minima_lines::<F>();
+                let minima = minima.add(index * lines);
+                let of_tile = layout.sums + tile * F::COLUMNS / CHUNK * chunk_sums_bytes::<F>();
+                match F::MINIMA {
+                    Minima::None => (),
+                    Minima::Integers => {
+                        let scale = _mm512_castsi512_ps(minima.add(lines - 1).read());
+                        unroll!(r < ROWS, {
+                            let at = rows.add(r * layout.stride + of_tile);
+                            let mut sum = _mm512_setzero_si512();
+                            for pair in 0..lines - 1 {
+                                sum = dot16(sum, minima.add(pair).read(), at.add(4 * pair));
+                            }
+                            let sum = _mm512_cvtepi32_ps(sum);
+                            tile_sums[r] = _mm512_fnmadd_ps(sum, scale, tile_sums[r]);
+                        });
+                    }
+                    Minima::Float => {
+                        let minimum = _mm512_castsi512_ps(minima.read());
+                        unroll!(r < ROWS, {
+                            let at = rows.add(r * layout.stride + of_tile).cast::<i32>();
+                            let sum = _mm512_set1_ps(at.read_unaligned() as f32);
+                            tile_sums[r] = _mm512_fmadd_ps(sum, minimum, tile_sums[r]);
+                        });
+                    }
+                }
+                unroll!(r < ROWS, {
+                    let at = rows.add(r * layout.stride + layout.scales).cast::<f32>();
+                    let scale = _mm512_set1_ps(at.add(tile).read());
+                    totals[r] = _mm512_fmadd_ps(tile_sums[r], scale, totals[r]);
+                });
+            }
+            unroll!(r < ROWS, { products.add(r).write(totals[r]) });
         }
     }
 }
 
-/// Bytes of the activations of a product.
-pub fn bytes(rows: usize, columns: usize) -> usize {
-    rows.div_ceil(TILE_ROWS) * (columns / CHUNK) * size_of::<Tile>()
-}
-
-/// Whether the processor has AMX for bfloat16, and Linux lets this process use it. The first call asks.
+/// Whether the processor has AMX for bytes, and Linux lets this process use it. The first call asks.
 pub fn is_here() -> bool {
     static IS_HERE: OnceLock<bool> = OnceLock::new();
     *IS_HERE.get_or_init(|| {
         const LEAF: u32 = 7;
-        const HAS_BFLOAT16: u32 = 1 << 22;
         const HAS_TILES: u32 = 1 << 24;
+        const HAS_BYTES: u32 = 1 << 25;
         let has = __cpuid(0).eax >= LEAF;
         let features = if has { __cpuid_count(LEAF, 0).edx } else { 0 };
-        features & HAS_TILES != 0 && features & HAS_BFLOAT16 != 0 && is_permitted()
+        features & HAS_TILES != 0 && features & HAS_BYTES != 0 && is_permitted()
     })
 }
 

@@ -498,19 +498,28 @@ void get_tensor(ggml_backend_buffer_t, const ggml_tensor * tensor, void *, size_
     GGML_ABORT("the weights %s are packed, and cannot be read back", tensor->name);
 }
 
+// ggml's own function for its buffers.
+ggml_backend_buffer_t (*alloc_of_ggml)(ggml_backend_buffer_type_t, size_t) = nullptr;
+
+// Every step reads all weights, and writes rows of activations that are thousands of bytes apart. Pages of
+// 2 MiB save address translations. Linux may ignore this request.
+ggml_backend_buffer_t alloc_with_huge_pages(ggml_backend_buffer_type_t type, size_t size) {
+    ggml_backend_buffer_t buffer = alloc_of_ggml(type, size);
+    const size_t page = 2 << 20;
+    const bool has_memory = buffer != nullptr && size > 0;
+    const uintptr_t base = has_memory ? (uintptr_t) ggml_backend_buffer_get_base(buffer) : 0;
+    const uintptr_t from = (base + page - 1) / page * page;
+    const uintptr_t to = (base + size) / page * page;
+    if (has_memory && from < to) {
+        madvise((void *) from, to - from, MADV_HUGEPAGE);
+    }
+    return buffer;
+}
+
 ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size) {
     ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
     if (buffer == nullptr) {
         return nullptr;
-    }
-    // Every step reads all weights. Pages of 2 MiB save address translations. Linux may
-    // ignore this request.
-    const size_t page = 2 << 20;
-    const uintptr_t base = size > 0 ? (uintptr_t) ggml_backend_buffer_get_base(buffer) : 0;
-    const uintptr_t from = (base + page - 1) / page * page;
-    const uintptr_t to = (base + size) / page * page;
-    if (from < to) {
-        madvise((void *) from, to - from, MADV_HUGEPAGE);
     }
     buffer->buft = type;
     buffer->iface.set_tensor = set_tensor;
@@ -542,8 +551,8 @@ ggml_backend_buffer_type_t buffer_type() {
 
 extern "C" {
 
-// Puts our buffer type before ggml's own, and removes that of AMX. Called once, before the first
-// model is loaded.
+// Puts our buffer type before ggml's own, removes that of AMX, and asks for large pages. Called once, before
+// the first model is loaded.
 void corelane_ggml_install(const corelane_hooks * with) {
     hooks = *with;
     auto & types = ggml_backend_cpu_get_extra_buffer_types();
@@ -552,6 +561,9 @@ void corelane_ggml_install(const corelane_hooks * with) {
     const auto is_amx = [](auto type) { return strcmp(ggml_backend_buft_name(type), "AMX") == 0; };
     types.erase(std::remove_if(types.begin(), types.end(), is_amx), types.end());
     types.insert(types.begin(), buffer_type());
+    auto & alloc = ggml_backend_cpu_buffer_type()->iface.alloc_buffer;
+    alloc_of_ggml = alloc;
+    alloc = alloc_with_huge_pages;
 }
 
 ggml_backend_buffer_type_t corelane_ggml_buffer_type() {

@@ -40,7 +40,7 @@ pub struct Kernel {
     /// See [`multiply`](super::product::multiply): the functions for 1 row of activations, 2 rows,
     /// and so on.
     pub multiply: &'static [unsafe fn(&Work)],
-    /// The functions for many rows of activations.
+    /// Multiplies with many rows of activations.
     pub many: Option<Many>,
 }
 

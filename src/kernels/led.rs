@@ -9,7 +9,7 @@ use std::ptr;
 
 use super::experts::listed;
 use super::formats::{LINE, STRIP_ROWS};
-use super::matmul::{Pieces, Product, Strips, quantised_bytes, work_bytes};
+use super::matmul::{Pieces, Product, Strips, work_bytes};
 use super::team::Team;
 use crate::compute::{BOARD_SLOTS, Board, Helped, PIECES_MAX, Pool, Task};
 
@@ -129,8 +129,7 @@ impl Led {
         let count = product.strips.count();
         let matrices =
             product.experts.map_or(1, |(choices, _)| choices.rows().min(choices.experts));
-        let piece = (PIECE_BYTES / product.strips.bytes()).clamp(1, count);
-        let piece = product.strips.whole(piece);
+        let piece = product.strips.whole((PIECE_BYTES / product.strips.bytes()).clamp(1, count));
         let is_small = product.strips.bytes() * count * matrices < SHARED_BYTES_MIN
             || piece == count * matrices;
         let slot = if is_small { None } else { self.board.free_slot() };
@@ -144,13 +143,8 @@ impl Led {
                 memory.resize(lines, Line { _bytes: [0; LINE] });
             }
             let memory: *mut u8 = memory.as_mut_ptr().cast();
-            let work = memory.add(table);
-            let converted = match product.strips.converted.is_null() {
-                true => ptr::null_mut(),
-                false => work.add(quantised_bytes(&kernel, columns, inputs)),
-            };
             let product = Product {
-                strips: Strips { work, converted, ..product.strips },
+                strips: Strips { work: memory.add(table), ..product.strips },
                 experts: product.experts.map(|(choices, _)| (choices, memory)),
                 input: &product.input,
             };

@@ -1,21 +1,18 @@
 //! Products of many rows of activations, on processors with instructions that multiply matrices.
 
+use super::activations::RowLayout;
+
 /// Least rows of activations that are many. The products of fewer take less time one by one.
-pub const ROWS_MIN: usize = 12;
+pub const ROWS_MIN: usize = 24;
 
 /// Strips that are multiplied at once.
 pub const STRIPS: usize = 4;
 
-/// The functions for many rows of activations.
-#[derive(Clone, Copy)]
-pub struct Many {
-    /// Bytes of the converted activations of a product.
-    pub bytes: fn(rows: usize, columns: usize) -> usize,
-    /// Converts row number `row` of the activations.
-    pub convert: unsafe fn(from: *const f32, columns: usize, row: usize, to: *mut u8),
-    /// Multiplies some strips.
-    pub multiply: unsafe fn(&Work),
-}
+/// Rows of activations that are multiplied at once. Their memory has room for whole tiles.
+pub const TILE_ROWS: usize = 16;
+
+/// Multiplies some strips with many rows. The products have the bits of those one by one.
+pub type Many = unsafe fn(&Work);
 
 /// Some strips, to be multiplied with all rows of activations.
 #[derive(Clone, Copy)]
@@ -28,9 +25,11 @@ pub struct Work {
     pub rows: usize,
     /// Columns of the strips and of the activations.
     pub columns: usize,
-    /// The converted activations.
+    /// The quantised activations.
     pub activations: *const u8,
-    /// Their rows.
+    /// The layout of each row.
+    pub layout: RowLayout,
+    /// Rows of activations.
     pub inputs: usize,
     /// The number of each row in `activations`; null if they lie in their order.
     pub from: *const u32,

@@ -7,7 +7,7 @@ use super::ahead::Ahead;
 use super::experts::{Choices, Groups, Members, listed};
 use super::formats::STRIP_ROWS;
 use super::kernel::Kernel;
-use super::many::{self, Many};
+use super::many;
 use super::product::{ROWS_MAX, Work, lines, prefetch_near};
 use super::team::Team;
 
@@ -45,8 +45,6 @@ pub struct Strips {
     pub output_stride: usize,
     /// The quantised activations.
     pub work: *mut u8,
-    /// The activations as [`Kernel::many`] takes them; null if they are few.
-    pub converted: *mut u8,
 }
 
 /// A product of weights with activations that are not quantised yet.
@@ -61,13 +59,9 @@ pub struct Product<I> {
 
 /// Bytes of work memory for `inputs` rows of activations.
 pub fn work_bytes(kernel: &Kernel, columns: usize, inputs: usize) -> usize {
-    quantised_bytes(kernel, columns, inputs)
-        + kernel.many.map_or(0, |many| (many.bytes)(inputs, columns))
-}
-
-/// Bytes of quantised activations, before those that are converted in another way.
-pub fn quantised_bytes(kernel: &Kernel, columns: usize, inputs: usize) -> usize {
-    inputs * (kernel.layout)(columns).stride
+    let rows =
+        if kernel.many.is_some() { inputs.next_multiple_of(many::TILE_ROWS) } else { inputs };
+    rows * (kernel.layout)(columns).stride
 }
 
 impl<I: Fn(usize) -> *const f32> Product<I> {
@@ -127,21 +121,12 @@ impl<I: Fn(usize) -> *const f32> Product<I> {
         unsafe { choices.groups(*table, self.strips.count() * self.strips.bytes()) }
     }
 
-    /// Quantises this thread's share of the activations. An expert may have many rows or few.
+    /// Quantises this thread's share of the activations.
     ///
     /// # Safety
     /// As for [`Product::run`].
     pub unsafe fn quantise(&self, team: &Team) {
-        let Strips { kernel, columns, work, inputs, converted, .. } = &self.strips;
-        if let Some(many) = self.strips.many() {
-            for row in team.share(*inputs) {
-                // SAFETY: the memory has all rows.
-                unsafe { (many.convert)((self.input)(row), *columns, row, *converted) };
-            }
-            if self.experts.is_none() {
-                return;
-            }
-        }
+        let Strips { kernel, columns, work, .. } = &self.strips;
         let layout = (kernel.layout)(*columns);
         let blocks = columns / kernel.block_columns;
         for index in team.share(self.strips.inputs * blocks) {
@@ -159,12 +144,6 @@ impl Strips {
     /// Number of strips.
     pub fn count(&self) -> usize {
         self.rows.div_ceil(STRIP_ROWS)
-    }
-
-    /// The functions for many rows, if that is what they are.
-    fn many(&self) -> Option<Many> {
-        let is_many = self.inputs >= many::ROWS_MIN && !self.converted.is_null();
-        self.kernel.many.filter(|_| is_many)
     }
 
     /// Bytes of a strip.
@@ -199,15 +178,18 @@ impl Strips {
     /// # Safety
     /// As for [`Product::run`]; the activations are quantised.
     pub unsafe fn multiply(&self, strips: Range<usize>) {
-        if let Some(many) = self.many() {
+        if let Some(multiply) = self.kernel.many
+            && self.inputs >= many::ROWS_MIN
+        {
             // SAFETY: the caller guarantees it.
             return unsafe {
-                (many.multiply)(&many::Work {
+                multiply(&many::Work {
                     strips: self.weights.add(strips.start * self.bytes()),
                     strip_bytes: self.bytes(),
                     rows: (strips.end * STRIP_ROWS).min(self.rows) - strips.start * STRIP_ROWS,
                     columns: self.columns,
-                    activations: self.converted,
+                    activations: self.work,
+                    layout: (self.kernel.layout)(self.columns),
                     inputs: self.inputs,
                     from: self.from,
                     to: self.to,

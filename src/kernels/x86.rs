@@ -10,7 +10,7 @@ use super::delta::{self, Head};
 use super::formats::floats::{self, Floats};
 use super::formats::{self, Format};
 use super::kernel::{InstructionSet, Kernel};
-use super::many::{self, Many};
+use super::many;
 use super::product::{ROWS_MAX, Work, multiply};
 use super::simd::Simd;
 use super::simd::avx2::{Avx2, AvxVnni};
@@ -38,7 +38,7 @@ pub fn is_here(set: InstructionSet) -> bool {
 /// The kernel for a format.
 pub fn kernel<F: Format>(set: InstructionSet) -> Kernel {
     match set {
-        InstructionSet::Amx => Kernel { many: Some(many::<F>()), ..avx512::kernel::<F>() },
+        InstructionSet::Amx => Kernel { many: Some(multiply_many::<F>), ..avx512::kernel::<F>() },
         InstructionSet::Avx512Vnni => avx512::kernel::<F>(),
         InstructionSet::AvxVnni => avx_vnni::kernel::<F>(),
         InstructionSet::Avx2 => avx2::kernel::<F>(),
@@ -76,19 +76,14 @@ pub fn delta(set: InstructionSet, numbers: usize) -> Option<delta::Run> {
     }
 }
 
-/// The functions for many rows of activations.
-fn many<F: Format>() -> Many {
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    unsafe fn convert(from: *const f32, columns: usize, row: usize, to: *mut u8) {
-        // SAFETY: the features are enabled; the caller guarantees the rest.
-        unsafe { amx::convert(from, columns, row, to) }
-    }
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-    unsafe fn multiply<F: Format>(work: &many::Work) {
-        // SAFETY: the features are enabled; the caller guarantees the rest.
-        unsafe { amx::multiply::<F>(work) }
-    }
-    Many { bytes: amx::bytes, convert, multiply: multiply::<F> }
+/// Multiplies some strips with many rows of activations.
+///
+/// # Safety
+/// As for [`amx::multiply`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn multiply_many<F: Format>(work: &many::Work) {
+    // SAFETY: the features are enabled; the caller guarantees the rest.
+    unsafe { amx::multiply::<F>(work) }
 }
 
 /// The rows of activations that a kernel takes at once. With 16 registers, sums of more than four rows

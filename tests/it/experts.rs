@@ -2,7 +2,6 @@
 //! expert alone gives it.
 
 use corelane::kernels::InstructionSet;
-use corelane::kernels::many::ROWS_MIN;
 use corelane::model::ggml::{Pool, dequantise, quantise};
 use corelane::model::products::{Experts, ProductGraph, Sizes};
 use proptest::prelude::*;
@@ -65,17 +64,14 @@ impl Case {
         &self.weights[expert as usize * bytes..][..bytes]
     }
 
-    /// The products, each by the matrix of its expert alone. Where an expert has many rows, for which there
-    /// may be other functions, the row stands beside as many copies.
+    /// The products, each by the matrix of its expert alone.
     fn one_by_one(&self, pool: &std::rc::Rc<Pool>) -> Vec<f32> {
         let product = |(choice, expert): (usize, &i32)| {
-            let of_expert = self.choices.iter().filter(|chosen| *chosen == expert).count();
-            let inputs = if of_expert >= ROWS_MIN { ROWS_MIN } else { 1 };
-            let sizes = Sizes { inputs, experts: None, ..self.sizes };
+            let sizes = Sizes { inputs: 1, experts: None, ..self.sizes };
             let mut product = ProductGraph::new(sizes, self.weights_of(*expert), true, pool);
-            product.set_input(&self.input_of(choice).repeat(inputs));
+            product.set_input(self.input_of(choice));
             product.run();
-            product.output()[..self.sizes.rows].to_vec()
+            product.output()
         };
         self.choices.iter().enumerate().flat_map(product).collect()
     }

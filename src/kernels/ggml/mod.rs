@@ -18,8 +18,7 @@ use super::experts::{Choices, table_bytes};
 use super::formats::{LINE, STRIP_ROWS};
 use super::kernel::{InstructionSet, Kernel};
 use super::led;
-use super::many;
-use super::matmul::{Product, Strips, quantised_bytes, work_bytes};
+use super::matmul::{Product, Strips, work_bytes};
 use super::team::Team;
 
 /// Most threads that pack weights when a model is loaded. More threads would only wait for memory.
@@ -280,10 +279,6 @@ unsafe extern "C" fn multiply(product: *const GgmlProduct) {
     let needed = offset + table + work_bytes(&kernel, p.weights.columns(), inputs_all);
     assert!(needed <= p.work_bytes, "{needed} bytes of work memory, {} are there", p.work_bytes);
     let memory = p.work.wrapping_add(offset);
-    let work = memory.wrapping_add(table);
-    let quantised = quantised_bytes(&kernel, p.weights.columns(), inputs_all);
-    // Each expert has at most as many rows as there are tokens.
-    let is_many = experts.map_or(inputs_all, |choices| choices.tokens) >= many::ROWS_MIN;
     let product = Product {
         strips: Strips {
             kernel,
@@ -295,8 +290,7 @@ unsafe extern "C" fn multiply(product: *const GgmlProduct) {
             to: std::ptr::null(),
             output: p.output,
             output_stride: p.weights.rows(),
-            work,
-            converted: if is_many { work.wrapping_add(quantised) } else { std::ptr::null_mut() },
+            work: memory.wrapping_add(table),
         },
         experts: experts.map(|choices| (choices, memory)),
         input: |row: usize| {
