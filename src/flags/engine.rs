@@ -25,7 +25,7 @@ pub struct EngineArgs {
 
     /// Kernels for products with the weights: auto (corelane's for the best instruction set of this
     /// processor, and llama.cpp's for weight types that corelane's do not support), llama (always
-    /// llama.cpp's), or corelane's for one instruction set: avx512-vnni, avx-vnni, avx2
+    /// llama.cpp's), or corelane's for one instruction set: amx, avx512-vnni, avx-vnni, avx2
     #[arg(long, value_name = "WHICH", default_value = "auto", help_heading = "Model")]
     kernels: KernelChoice,
 
