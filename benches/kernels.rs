@@ -7,7 +7,7 @@
 //! are measured here. (Activations of F16 and BF16 stay floats, whose products take longer than those of bytes.)
 //!
 //! ```text
-//! cargo bench --bench kernels -- [TYPE ...] [--rows N,N,...] [--rounds N] [--experts]
+//! cargo bench --bench kernels -- [TYPE ...] [--rows N,N,...] [--rounds N] [--experts] [--kernels SET]
 //! ```
 //!
 //! With `--experts`, the matrices are those of Qwen3-30B-A3B's experts, and a row is a token that
@@ -51,7 +51,8 @@ const WEIGHTS_BYTES: usize = 128 << 20;
 
 fn main() {
     let options = Options::read();
-    let set = InstructionSet::best().expect("a processor that there are kernels for");
+    let set = options.set;
+    assert!(set.is_here(), "the processor has {}", set.name());
     corelane::kernels::ggml::choose(set);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     // `cargo test --benches` runs each product once, in the cache.
@@ -129,6 +130,7 @@ struct Options {
     inputs: Vec<usize>,
     rounds: usize,
     experts: bool,
+    set: InstructionSet,
     is_test: bool,
 }
 
@@ -139,6 +141,7 @@ impl Options {
             inputs: INPUTS.to_vec(),
             rounds: 9,
             experts: false,
+            set: InstructionSet::best().expect("a processor that there are kernels for"),
             is_test: true,
         };
         let mut words = std::env::args().skip(1);
@@ -152,6 +155,11 @@ impl Options {
                 "--test" => options.is_test = true,
                 "--rows" => options.inputs = numbers(),
                 "--experts" => options.experts = true,
+                "--kernels" => {
+                    let name = words.next().expect("an instruction set follows");
+                    let named = InstructionSet::ALL.into_iter().find(|set| set.name() == name);
+                    options.set = named.expect("one of corelane's");
+                }
                 "--rounds" => options.rounds = numbers()[0],
                 _ => options.types.push(word),
             }

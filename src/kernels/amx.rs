@@ -16,9 +16,8 @@
 //! what it does with them, in the same order. So a row's products are the same bits, whether it is one of
 //! many or alone: a text does not depend on how its prompt was cut into steps.
 //!
-//! (In bfloat16, with scales and minima folded into the weights, nothing would be left to do with the sums, and
-//! products of 512 rows would take as long as these, while those of 16 and 32 rows would take longer. But
-//! their bits would be others.)
+//! (In bfloat16, with scales and minima folded into the weights, nothing would be left to do with the sums. But
+//! their bits would be others than those of few rows.)
 //!
 //! The sums of the next columns are computed while those before are scaled.
 

@@ -9,6 +9,7 @@
 //! MUL_MAT in a step    ggml.cpp -> ggml::multiply  -> matmul: threads, pieces, rows
 //!                                                     -> activations: floats -> bytes
 //!                                                     -> product: one strip, a few rows
+//!                                                     -> many, amx: some strips, many rows
 //! MUL_MAT_ID           the same, and         -> experts: which rows belong to which matrix
 //! GET_ROWS             ggml.cpp -> ggml::get_rows  one row, for the token embedding
 //! ```

@@ -212,6 +212,25 @@ proptest! {
     }
 }
 
+/// On a processor that multiplies matrices, many rows have functions of their own. A row has the same bits
+/// among 530 as among 7.
+#[test]
+fn a_row_is_the_same_among_many_rows_and_few() {
+    let mut random = Random::new(9);
+    for (set, _, kernel, halves) in kernels() {
+        let (rows, inputs) = (70, 530);
+        let columns = 5 * 256;
+        let blocks = columns / kernel.block_columns;
+        let weights = random_weights(&mut random, &kernel, halves, rows * blocks, 5..=15);
+        let input: Vec<f32> = random.numbers(inputs * columns);
+        let many = multiply(&kernel, &weights, rows, columns, &input);
+        let few = input
+            .chunks(7 * columns)
+            .flat_map(|few| multiply(&kernel, &weights, rows, columns, few));
+        assert!(few.eq(many.iter().copied()), "{} {}", set.name(), kernel.name);
+    }
+}
+
 /// Sums of the largest products of both signs, which may not fit in 16 bits.
 #[test]
 fn the_largest_codes_and_activations_do_not_overflow() {
