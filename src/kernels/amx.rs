@@ -23,7 +23,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::*;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -72,6 +72,7 @@ struct Sums([[Line; TILE_ROWS]; 2]);
 struct Products([[f32; STRIP_ROWS]; TILE_ROWS]);
 
 /// A thread's memory.
+#[derive(Default)]
 struct Memory {
     /// For each 16 rows, the products with each strip.
     products: Vec<[Products; STRIPS]>,
@@ -80,8 +81,8 @@ struct Memory {
 }
 
 thread_local! {
-    static MEMORY: RefCell<Memory> =
-        const { RefCell::new(Memory { products: Vec::new(), gathered: Vec::new() }) };
+    static MEMORY: Cell<Memory> =
+        const { Cell::new(Memory { products: Vec::new(), gathered: Vec::new() }) };
 }
 
 const NO_PRODUCTS: Products = Products([[0.0; STRIP_ROWS]; TILE_ROWS]);
@@ -191,7 +192,7 @@ unsafe fn add_scaled(to: __m512, sums: *const __m512i, scale: __m512) -> __m512 
         asm!("vcvtdq2ps {floats:z}, zmmword ptr [{sums}]", "vfmadd231ps {to:z}, {floats:z}, {scale:z}",
             to = inout(zmm_reg) to, floats = out(zmm_reg) _floats, sums = in(reg) sums,
             scale = in(zmm_reg) scale,
-            options(nostack, preserves_flags, readonly, pure));
+            options(nostack, readonly, pure));
     }
     to
 }
@@ -220,34 +221,37 @@ pub unsafe fn multiply<F: Format>(work: &Work) {
     let stride = work.layout.stride;
     // SAFETY: the caller guarantees it.
     let _tiles = unsafe { Tiles::configure(CHUNK / F::CHUNK_SCALES) };
-    MEMORY.with_borrow_mut(|Memory { products, gathered }| {
-        products.resize(ROWS_MAX / TILE_ROWS, [NO_PRODUCTS; STRIPS]);
-        for first in (0..work.inputs).step_by(ROWS_MAX) {
-            let places = first..(first + ROWS_MAX).min(work.inputs);
-            // SAFETY: the caller guarantees it; the list has the places.
-            unsafe {
-                let activations = if work.from.is_null() {
-                    work.activations.add(first * stride)
-                } else {
-                    gather(work, places.clone(), gathered);
-                    gathered.as_ptr().cast()
-                };
-                multiply_rows::<F>(work, activations, places, products);
-            }
+    // The loops stand in no closure: that would not have the instruction set.
+    let mut memory = MEMORY.take();
+    memory.products.resize(ROWS_MAX / TILE_ROWS, [NO_PRODUCTS; STRIPS]);
+    for first in (0..work.inputs).step_by(ROWS_MAX) {
+        let places = first..(first + ROWS_MAX).min(work.inputs);
+        // SAFETY: the caller guarantees it; the list has the places.
+        unsafe {
+            let activations = if work.from.is_null() {
+                work.activations.add(first * stride)
+            } else {
+                gather(work, places.clone(), &mut memory.gathered);
+                memory.gathered.as_ptr().cast()
+            };
+            multiply_rows::<F>(work, activations, places, &mut memory.products);
         }
-    });
+    }
+    MEMORY.set(memory);
 }
 
-/// Copies the listed rows of activations one behind the other. The memory grows when a thread first needs
-/// as much.
+/// Copies the listed rows of activations one behind the other, and fills up the last tile with zeros. The
+/// memory grows when a thread first needs as much.
 unsafe fn gather(work: &Work, places: Range<usize>, to: &mut Vec<Products>) {
     let stride = work.layout.stride;
-    let needed =
-        (places.len().next_multiple_of(TILE_ROWS) * stride).div_ceil(size_of::<Products>());
+    let rows = places.len().next_multiple_of(TILE_ROWS);
+    let needed = (rows * stride).div_ceil(size_of::<Products>());
     if to.len() < needed {
         to.resize(needed, NO_PRODUCTS);
     }
     let to: *mut u8 = to.as_mut_ptr().cast();
+    // SAFETY: the memory has these rows.
+    unsafe { to.add(places.len() * stride).write_bytes(0, (rows - places.len()) * stride) };
     for (row, place) in places.enumerate() {
         // SAFETY: the caller guarantees that the list has the place, and the activations the row.
         unsafe {
@@ -333,7 +337,8 @@ unsafe fn prefetch_output(work: &Work, strips: Range<usize>, places: Range<usize
             let at = listed(work.to, place) * work.output_stride;
             for strip in strips.clone() {
                 let line = work.output.wrapping_add(at + strip * STRIP_ROWS);
-                _mm_prefetch::<_MM_HINT_ET0>(line.cast());
+                // (The intrinsic is another instruction where the build is for all x86-64-v3 processors.)
+                asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
             }
         }
     }

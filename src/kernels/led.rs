@@ -152,6 +152,7 @@ impl Led {
             product.quantise(&Team::alone());
             let groups = product.groups();
             let piece = piece.max(count.div_ceil(PIECES_MAX / groups.count()));
+            let piece = product.strips.whole(piece);
             let task = Pieces { strips: product.strips, groups, piece };
             self.board.post(slot, task);
             Pool::call_helpers_of_this_thread();

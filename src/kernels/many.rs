@@ -25,7 +25,7 @@ pub struct Work {
     pub rows: usize,
     /// Columns of the strips and of the activations.
     pub columns: usize,
-    /// The quantised activations.
+    /// The quantised activations. Without a list, rows are read up to a multiple of [`TILE_ROWS`].
     pub activations: *const u8,
     /// The layout of each row.
     pub layout: RowLayout,

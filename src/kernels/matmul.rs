@@ -43,7 +43,7 @@ pub struct Strips {
     pub output: *mut f32,
     /// Floats from one row of `output` to the next.
     pub output_stride: usize,
-    /// The quantised activations.
+    /// The quantised activations, in memory of [`work_bytes`].
     pub work: *mut u8,
 }
 
@@ -59,8 +59,8 @@ pub struct Product<I> {
 
 /// Bytes of work memory for `inputs` rows of activations.
 pub fn work_bytes(kernel: &Kernel, columns: usize, inputs: usize) -> usize {
-    let rows =
-        if kernel.many.is_some() { inputs.next_multiple_of(many::TILE_ROWS) } else { inputs };
+    let is_many = kernel.many.is_some() && inputs >= many::ROWS_MIN;
+    let rows = if is_many { inputs.next_multiple_of(many::TILE_ROWS) } else { inputs };
     rows * (kernel.layout)(columns).stride
 }
 
@@ -126,10 +126,16 @@ impl<I: Fn(usize) -> *const f32> Product<I> {
     /// # Safety
     /// As for [`Product::run`].
     pub unsafe fn quantise(&self, team: &Team) {
-        let Strips { kernel, columns, work, .. } = &self.strips;
-        let layout = (kernel.layout)(*columns);
+        let Strips { kernel, columns, inputs, work, .. } = self.strips;
+        let layout = (kernel.layout)(columns);
         let blocks = columns / kernel.block_columns;
-        for index in team.share(self.strips.inputs * blocks) {
+        if team.thread == 0 {
+            // Rows that fill up the last tile are multiplied, too.
+            let bytes = work_bytes(&kernel, columns, inputs) - inputs * layout.stride;
+            // SAFETY: the work memory has room for them.
+            unsafe { work.add(inputs * layout.stride).write_bytes(0, bytes) };
+        }
+        for index in team.share(inputs * blocks) {
             let (row, block) = (index / blocks, index % blocks);
             // SAFETY: the block lies in the row, the row in the work memory.
             unsafe {
@@ -164,13 +170,18 @@ impl Strips {
         self.whole(piece.clamp(1, most.min(self.count())))
     }
 
-    /// A number of strips, rounded up to what is multiplied at once.
+    /// A number of strips, rounded up to what is multiplied at once. Many rows take so little time that a
+    /// piece may then be larger than its bound.
     pub fn whole(&self, strips: usize) -> usize {
-        if self.kernel.many.is_some() {
-            strips.next_multiple_of(many::STRIPS).min(self.count())
-        } else {
-            strips
+        match self.many() {
+            Some(_) => strips.next_multiple_of(many::STRIPS).min(self.count()),
+            None => strips,
         }
+    }
+
+    /// The function for many rows, if that is what they are.
+    fn many(&self) -> Option<many::Many> {
+        self.kernel.many.filter(|_| self.inputs >= many::ROWS_MIN)
     }
 
     /// Multiplies some strips with all activations.
@@ -178,9 +189,7 @@ impl Strips {
     /// # Safety
     /// As for [`Product::run`]; the activations are quantised.
     pub unsafe fn multiply(&self, strips: Range<usize>) {
-        if let Some(multiply) = self.kernel.many
-            && self.inputs >= many::ROWS_MIN
-        {
+        if let Some(multiply) = self.many() {
             // SAFETY: the caller guarantees it.
             return unsafe {
                 multiply(&many::Work {
