@@ -56,6 +56,8 @@ pub mod product;
 pub mod simd;
 pub mod team;
 #[cfg(target_arch = "x86_64")]
+mod tiles;
+#[cfg(target_arch = "x86_64")]
 mod x86;
 
 use std::str::FromStr;

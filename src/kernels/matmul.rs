@@ -179,7 +179,7 @@ impl Strips {
         }
     }
 
-    /// The function for many rows, if that is what they are.
+    /// The kernel's function for many rows; `None` for fewer rows, and for kernels without one.
     fn many(&self) -> Option<many::Many> {
         self.kernel.many.filter(|_| self.inputs >= many::ROWS_MIN)
     }

@@ -15,6 +15,7 @@ use super::product::{ROWS_MAX, Work, multiply};
 use super::simd::Simd;
 use super::simd::avx2::{Avx2, AvxVnni};
 use super::simd::avx512::Avx512;
+use super::tiles;
 
 /// Whether this processor supports an instruction set.
 pub fn is_here(set: InstructionSet) -> bool {
@@ -22,7 +23,7 @@ pub fn is_here(set: InstructionSet) -> bool {
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c");
     match set {
-        InstructionSet::Amx => InstructionSet::Avx512Vnni.is_here() && amx::is_here(),
+        InstructionSet::Amx => InstructionSet::Avx512Vnni.is_here() && tiles::is_here(),
         InstructionSet::Avx512Vnni => {
             is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
