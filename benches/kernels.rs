@@ -24,7 +24,7 @@ use corelane::model::ggml::{Pool, quantise};
 use corelane::model::products::{COPIES_MAX, Experts, ProductGraph, Sizes};
 
 /// The types, with ggml's numbers. The matrix is that of Qwen3-0.6B's feed-forward layer.
-const TYPES: [(&str, u32); 15] = [
+const TYPES: [(&str, u32); 20] = [
     ("Q4_K", 12),
     ("Q6_K", 14),
     ("Q8_0", 8),
@@ -37,6 +37,11 @@ const TYPES: [(&str, u32); 15] = [
     ("Q3_K", 11),
     ("IQ4_NL", 20),
     ("IQ4_XS", 23),
+    ("IQ3_S", 21),
+    ("IQ3_XXS", 18),
+    ("IQ2_S", 22),
+    ("IQ2_XS", 17),
+    ("IQ2_XXS", 16),
     ("MXFP4", 39),
     ("F16", 1),
     ("BF16", 30),

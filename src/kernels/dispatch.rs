@@ -5,6 +5,11 @@ use super::attention::cached::{self, Bf16, Cached, F16, F32};
 use super::delta;
 use super::formats::Format;
 use super::formats::floats::Floats;
+use super::formats::iq2_s::Iq2S;
+use super::formats::iq2_xs::Iq2Xs;
+use super::formats::iq2_xxs::Iq2Xxs;
+use super::formats::iq3_s::Iq3S;
+use super::formats::iq3_xxs::Iq3Xxs;
 use super::formats::iq4_nl::Iq4Nl;
 use super::formats::iq4_xs::Iq4Xs;
 use super::formats::mxfp4::Mxfp4;
@@ -23,7 +28,7 @@ use super::kernel::{InstructionSet, Kernel};
 use super::x86;
 
 /// The types with a kernel, by ggml's numbers.
-pub const TYPES: [i32; 15] = [
+pub const TYPES: [i32; 20] = [
     Q4_0::GGML_TYPE,
     Q4_1::GGML_TYPE,
     Q5_0::GGML_TYPE,
@@ -34,6 +39,11 @@ pub const TYPES: [i32; 15] = [
     Q4K::GGML_TYPE,
     Q5K::GGML_TYPE,
     Q6K::GGML_TYPE,
+    Iq2Xxs::GGML_TYPE,
+    Iq2Xs::GGML_TYPE,
+    Iq2S::GGML_TYPE,
+    Iq3Xxs::GGML_TYPE,
+    Iq3S::GGML_TYPE,
     Iq4Nl::GGML_TYPE,
     Iq4Xs::GGML_TYPE,
     Mxfp4::GGML_TYPE,
@@ -68,6 +78,11 @@ impl InstructionSet {
             Q4K::GGML_TYPE => self.kernel_of::<Q4K>(),
             Q5K::GGML_TYPE => self.kernel_of::<Q5K>(),
             Q6K::GGML_TYPE => self.kernel_of::<Q6K>(),
+            Iq2Xxs::GGML_TYPE => self.kernel_of::<Iq2Xxs>(),
+            Iq2Xs::GGML_TYPE => self.kernel_of::<Iq2Xs>(),
+            Iq2S::GGML_TYPE => self.kernel_of::<Iq2S>(),
+            Iq3Xxs::GGML_TYPE => self.kernel_of::<Iq3Xxs>(),
+            Iq3S::GGML_TYPE => self.kernel_of::<Iq3S>(),
             Iq4Nl::GGML_TYPE => self.kernel_of::<Iq4Nl>(),
             Iq4Xs::GGML_TYPE => self.kernel_of::<Iq4Xs>(),
             Mxfp4::GGML_TYPE => self.kernel_of::<Mxfp4>(),

@@ -152,7 +152,11 @@ pub fn quantise(ggml_type: u32, columns: usize, weights: &[f32]) -> Vec<u8> {
         let mut bytes = vec![0; sys::ggml_row_size(ggml_type, row) * rows];
         let to = bytes.as_mut_ptr().cast();
         let from = weights.as_ptr();
-        sys::ggml_quantize_chunk(ggml_type, from, to, 0, rows as i64, row, ptr::null());
+        // Some types are refused without the columns' importances.
+        let same = vec![1.0; columns];
+        let needs = sys::ggml_quantize_requires_imatrix(ggml_type);
+        let importances = if needs { same.as_ptr() } else { ptr::null() };
+        sys::ggml_quantize_chunk(ggml_type, from, to, 0, rows as i64, row, importances);
         bytes
     }
 }

@@ -17,7 +17,7 @@ use corelane::types::{Position, SlotId, Threads, TokenId};
 use proptest::prelude::*;
 
 /// ggml's number, and where a block has 16-bit floats.
-const TYPES: [(i32, &[usize]); 15] = [
+const TYPES: [(i32, &[usize]); 20] = [
     (1, &EACH),      // F16
     (2, &[0]),       // Q4_0
     (3, &[0, 2]),    // Q4_1
@@ -29,7 +29,12 @@ const TYPES: [(i32, &[usize]); 15] = [
     (12, &[0, 2]),   // Q4_K
     (13, &[0, 2]),   // Q5_K
     (14, &[208]),    // Q6_K
+    (16, &[0]),      // IQ2_XXS
+    (17, &[0]),      // IQ2_XS
+    (18, &[0]),      // IQ3_XXS
     (20, &[0]),      // IQ4_NL
+    (21, &[0]),      // IQ3_S
+    (22, &[0]),      // IQ2_S
     (23, &[0]),      // IQ4_XS
     (BF16, &EACH),
     (MXFP4, &[]),
@@ -373,8 +378,15 @@ fn packed_rows_are_unpacked_as_ggml_reads_them_in_the_file() {
             (kernel.unpack_row)(&packed, row, &mut found);
             assert_eq!(found, expected, "{} row {row}", kernel.name);
         }
-        // No larger than in the file, but for rows that fill up a strip.
-        assert!(packed.len() <= weights.len() / rows * 48 + 3 * 64, "{}", kernel.name);
+        // No larger than in the file, but for rows that fill up a strip, and signs that the file leaves out.
+        let percent = match kernel.name {
+            "IQ2_XXS" => 107,
+            "IQ2_XS" => 111,
+            "IQ3_XXS" => 105,
+            _ => 100,
+        };
+        let most = weights.len() / rows * 48 * percent / 100 + 3 * 64;
+        assert!(packed.len() <= most, "{}: {} bytes", kernel.name, packed.len());
     }
 }
 
@@ -532,7 +544,7 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
 fn logits_are_those_of_llama_cpp_but_for_rounding() {
     for quant in [
         "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k_m", "q4_k_m",
-        "q5_k_m", "q6_k", "iq4_nl", "iq4_xs",
+        "q5_k_m", "q6_k", "iq4_nl", "iq4_xs", "iq3_m", "iq3_xxs", "iq2_m", "iq2_xs", "iq2_xxs",
     ] {
         compare_with_llama_cpp("tiny", quant, 1 + 2 * 7, "the embedding once", &[]);
     }
@@ -571,8 +583,9 @@ fn compare_with_llama_cpp(
         return;
     }
     assert_eq!(info.0.name, InstructionSet::best().unwrap().name());
-    // Strips of one block of Q6_K are rounded up by 32 bytes.
-    assert!(info.0.bytes_added * 100 <= info.0.bytes, "{:?}", info.0);
+    // Strips of one block of Q6_K are rounded up by 32 bytes. Some types with grids have one more sign.
+    let percent = if quant.starts_with("iq2") || quant.starts_with("iq3") { 11 } else { 1 };
+    assert!(info.0.bytes_added * 100 <= info.0.bytes * percent, "{:?}", info.0);
     let tokens: Vec<TokenId> = (0..40).map(|i| i * 97 % 8192).collect();
     let [at_once, one_by_one] = logits(&ours, &tokens, false);
     let led = logits(&ours, &tokens, true);

@@ -37,6 +37,12 @@ macro_rules! common {
                     indices,
                 )
             }
+            fn gather(table: *const u32, indices: __m256i) -> __m256i {
+                _mm256_i32gather_epi32::<4>(table.cast(), indices)
+            }
+            fn mirror(bytes: __m256i, signs: __m256i, twice: __m256i) -> __m256i {
+                _mm256_blendv_epi8(bytes, _mm256_sub_epi8(twice, bytes), signs)
+            }
             fn load_blocks(first: *const u8, _second: *const u8) -> __m256i {
                 _mm256_loadu_si256(first.cast())
             }

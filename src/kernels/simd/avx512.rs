@@ -29,6 +29,12 @@ impl Simd for Avx512 {
                 indices,
             )
         }
+        fn gather(table: *const u32, indices: __m512i) -> __m512i {
+            _mm512_i32gather_epi32::<4>(indices, table.cast())
+        }
+        fn mirror(bytes: __m512i, signs: __m512i, twice: __m512i) -> __m512i {
+            _mm512_mask_sub_epi8(bytes, _mm512_movepi8_mask(signs), twice, bytes)
+        }
         fn load_blocks(first: *const u8, second: *const u8) -> __m512i {
             _mm512_inserti64x4::<1>(
                 _mm512_castsi256_si512(_mm256_loadu_si256(first.cast())),

@@ -20,7 +20,7 @@ pub struct Quant {
 /// 16-bit floats: the weights as drawn.
 pub const F16: Quant = quant("f16", sys::LLAMA_FTYPE_MOSTLY_F16, 1, 1);
 
-/// Every quantisation offered. Types below 3 bits that need an importance matrix are left out.
+/// Every quantisation offered.
 pub const QUANTS: &[Quant] = &[
     F16,
     quant("bf16", sys::LLAMA_FTYPE_MOSTLY_BF16, 1, 1),
@@ -39,6 +39,11 @@ pub const QUANTS: &[Quant] = &[
     quant("iq4_xs", sys::LLAMA_FTYPE_MOSTLY_IQ4_XS, 256, 256),
     quant("q3_k_m", sys::LLAMA_FTYPE_MOSTLY_Q3_K_M, 256, 256),
     quant("q2_k", sys::LLAMA_FTYPE_MOSTLY_Q2_K, 256, 256),
+    quant("iq3_m", sys::LLAMA_FTYPE_MOSTLY_IQ3_M, 256, 256),
+    quant("iq3_xxs", sys::LLAMA_FTYPE_MOSTLY_IQ3_XXS, 256, 256),
+    quant("iq2_m", sys::LLAMA_FTYPE_MOSTLY_IQ2_M, 256, 256),
+    quant("iq2_xs", sys::LLAMA_FTYPE_MOSTLY_IQ2_XS, 256, 256),
+    quant("iq2_xxs", sys::LLAMA_FTYPE_MOSTLY_IQ2_XXS, 256, 256),
 ];
 
 const fn quant(
@@ -54,6 +59,11 @@ impl Quant {
     /// The quantisation with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         QUANTS.iter().find(|quant| quant.name == name)
+    }
+
+    /// Whether llama.cpp asks for an importance matrix.
+    pub(super) fn needs_importance(&self) -> bool {
+        self.name.starts_with("iq2") || self.name.starts_with("iq3")
     }
 
     /// Whether the weights are not quantised.

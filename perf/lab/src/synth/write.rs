@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use llama_cpp_sys_2 as sys;
@@ -175,6 +176,28 @@ pub(super) fn quantise(
     params.ftype = quant.ftype;
     params.max_buf_size = QUANT_BUFFER_BYTES;
 
+    // The smallest types are refused without an importance matrix: here, all columns are as important.
+    let names = plan.tensors.iter().map(|placed| CString::new(placed.tensor.name.as_str()));
+    let Ok(names) = names.collect::<Result<Vec<_>, _>>() else {
+        return Err(": a tensor's name has a NUL in it".into());
+    };
+    let columns = |placed: &Placed| (placed.tensor.dims[0] * placed.tensor.dims[2]) as usize;
+    let ones = vec![1.0f32; plan.tensors.iter().map(columns).max().unwrap_or(0)];
+    let of_tensor = |(name, placed): (&CString, &Placed)| sys::llama_model_imatrix_data {
+        name: name.as_ptr(),
+        data: ones.as_ptr(),
+        size: columns(placed),
+    };
+    let mut importances: Vec<_> = names.iter().zip(&plan.tensors).map(of_tensor).collect();
+    importances.push(sys::llama_model_imatrix_data {
+        name: ptr::null(), // the end
+        data: ptr::null(),
+        size: 0,
+    });
+    if quant.needs_importance() {
+        params.imatrix = importances.as_ptr();
+    }
+
     let size_of = |placed: &Placed| (placed.tensor.name.clone(), placed.tensor.elements());
     let sizes: HashMap<String, u64> = plan.tensors.iter().map(size_of).collect();
     let (mut done, mut current) = (0, 0);
@@ -184,7 +207,7 @@ pub(super) fn quantise(
         progress(done);
     };
     // SAFETY: both paths are NUL-terminated, the parameters are initialised, and all of them
-    // outlive the call.
+    // outlive the call, the importances' names and numbers too.
     let code = library::listening(listener, || unsafe {
         sys::llama_model_quantize(from.as_ptr(), to.as_ptr(), &raw const params)
     });
