@@ -5,7 +5,7 @@
 //! layers run one after the other, so that keys and values come from memory.
 //!
 //! ```text
-//! cargo bench --bench attention -- [--rounds N]
+//! cargo bench --bench attention -- [PART OF A LOAD'S NAME] [--rounds N]
 //! ```
 
 use std::time::Instant;
@@ -39,8 +39,12 @@ const fn load(
     Load { name, decoding, prompt, is_unified }
 }
 
-const LOADS: [Load; 8] = [
+const LOADS: [Load; 12] = [
     load("1 row of 2,048 cells", (1, 2048), (0, 0), false),
+    load("1 row behind 1,024", (0, 0), (1, 1024), false),
+    load("2 rows behind 1,024, as a guess has them", (0, 0), (2, 1024), false),
+    load("4 rows behind 1,024", (0, 0), (4, 1024), false),
+    load("2 rows of 1,024 cells, two sequences", (2, 1024), (0, 0), false),
     load("8 rows of 82 cells", (8, 82), (0, 0), false),
     load("8 rows of 512 cells", (8, 512), (0, 0), false),
     load("8 rows of 2,048 cells", (8, 2048), (0, 0), false),
@@ -52,12 +56,12 @@ const LOADS: [Load; 8] = [
 
 fn main() {
     let mut words = std::env::args().skip(1);
-    let (mut rounds, mut is_test) = (9, true);
+    let (mut rounds, mut is_test, mut asked) = (9, true, String::new());
     while let Some(word) = words.next() {
         match word.as_str() {
             "--bench" => is_test = false, // cargo passes this word
             "--rounds" => rounds = words.next().and_then(|n| n.parse().ok()).expect("a number"),
-            _ => {}
+            _ => asked = word,
         }
     }
     let set = InstructionSet::best().expect("a processor that there are kernels for");
@@ -66,7 +70,7 @@ fn main() {
     println!("| a step's rows | cache | ours, us | GB/s | llama.cpp's, us | ratio |");
     println!("|---|---|---|---|---|---|");
     let pool = Pool::new(threads, true);
-    for load in &LOADS {
+    for load in LOADS.iter().filter(|load| load.name.contains(&asked)) {
         for (type_name, cached) in [F16, Q8_0] {
             let (sizes, input, bytes) = load.tensors(cached, is_test);
             let mut graph = AttentionGraph::new(&sizes, &input, &pool);

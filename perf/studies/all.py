@@ -1,7 +1,7 @@
 """Which targets does this build meet on this machine?
 
 Runs the studies that have targets, one after another, and saves them in perf/runs/MACHINE/all/DATE-COMMIT/. Then
-summary.md there lists every target with the measured number. It takes about 75 minutes on two Zen 5 cores.
+summary.md there lists every target with the measured number. It takes about two hours on two cores.
 
 Ends at the first study that fails. --only runs some of the parts. It continues in the folder that this machine and commit
 already have, and so continues an interrupted run. A tree with uncommitted changes is refused, for the folder is named
@@ -27,6 +27,8 @@ MODEL = ["--model", "large"]
 PARTS = [
     ("ladder", "ladder", [*MODEL, "--svg", "OUT/ladder.svg"]),
     ("ladder", "ladder-ends", [*MODEL, "--load", "ends"]),
+    ("ladder", "ladder-experts", ["--model", "experts", "--load", "ends"]),
+    ("ladder", "ladder-hybrid", ["--model", "hybrid", "--load", "ends"]),
     ("ladder", "ladder-one", [*MODEL, "--load", "one"]),
     ("ladder", "ladder-separate", [*MODEL, "--load", "separate"]),
     ("ladder", "ladder-separate-builtin", ["--load", "separate-builtin"]),
@@ -53,9 +55,14 @@ PARTS = [
     ("benches", "products", ["kernels"]),
     ("benches", "attentions", ["attention"]),
     ("kernels", "kernels", MODEL),
+    ("kernels", "kernels-experts", ["--model", "experts", "--rounds", "3"]),
+    ("kernels", "kernels-hybrid", ["--model", "hybrid", "--rounds", "3"]),
     ("attention", "attention", [*MODEL, "--long-model", "quarter"]),
     ("settings", "settings", ["--model", "quarter", "--large", "large"]),
-    ("versus", "versus", ["URL", *MODEL, "--out", "OUT"]),
+    ("versus", "versus", ["OTHER", *MODEL, "--out", "OUT"]),
+    # Only where --versus is a file: a server that runs has one model.
+    ("versus", "versus-experts", ["LLAMA", "--model", "experts", "--only", "eight"]),
+    ("versus", "versus-hybrid", ["LLAMA", "--model", "hybrid", "--only", "eight"]),
     ("against", "against", ["BINARY", *MODEL]),
 ]
 NAMES = [name for _, name, _ in PARTS]
@@ -64,7 +71,7 @@ NAMES = [name for _, name, _ in PARTS]
 def arguments(parser) -> None:
     parser.add_argument("--only", metavar="PART,PART", help=", ".join(NAMES))
     parser.add_argument("--name", default=machine_name(), help="the machine [default: %(default)s]")
-    parser.add_argument("--versus", metavar="URL", help="another server to compare with (see perf/study versus)")
+    parser.add_argument("--versus", metavar="OTHER", help="another server to compare with (see perf/study versus)")
     parser.add_argument("--against", metavar="BINARY", help="a corelane of another commit to compare with")
     parser.add_argument("--force", action="store_true", help="accept uncommitted changes")
     add_server(parser, model="large", binary=False)
@@ -88,7 +95,8 @@ def run(args) -> None:
     quarter = model_file("quarter")
     out.mkdir(parents=True, exist_ok=True)
     describe(out, [args.model, quarter, ROOT / "src/model/builtin/builtin.gguf"], is_changed)
-    replaced = {"large": args.model, "URL": args.versus, "BINARY": args.against}
+    llama = args.versus if args.versus and "://" not in args.versus else None
+    replaced = {"large": args.model, "OTHER": args.versus, "LLAMA": llama, "BINARY": args.against}
     for study, name, flags in PARTS:
         flags = [replaced.get(flag, flag.replace("OUT", str(out.relative_to(ROOT)))) for flag in flags]
         if name not in wanted or None in flags:

@@ -7,9 +7,11 @@ Qwen3-0.6B's shape in Q4_K_M. `perf/study benches kernels` measures single produ
 """
 
 import statistics
+from pathlib import Path
 
 from shared.report import add, add_server, row, table
 from shared.rung import LONG_STEPS, rung_0, shown_workload
+from shared.server import model_file
 from shared.statistics import ratios, shown, spread
 from shared.turns import in_turns
 
@@ -35,12 +37,15 @@ def run(args) -> dict:
     base = [*LONG_STEPS, f"--flash-attn={args.flash_attn}", "--no-kv-unified"]
     table("model: at once x prompt + generated", "rate", "llama.cpp's t/s", "ours", "ratio")
     rows = []
-    for model, workload, rate, least in [(args.model, *line) for line in ROWS] + [(None, *line) for line in BUILTIN]:
+    is_large = args.model == model_file("large")
+    lines = [(args.model, *line) for line in ROWS] + [(None, *line) for line in BUILTIN if is_large]
+    for model, workload, rate, least in lines:
         side = lambda kernels: lambda: rung_0(model, workload, [*base, f"--kernels={kernels}"])[rate]
         found = in_turns(args.rounds, {kernels: side(kernels) for kernels in ("auto", "llama")})
         ratio = spread(ratios(found["auto"], found["llama"]))
-        name = f"{'large' if model else 'built-in'}: {shown_workload(workload)}"
+        name = f"{'large' if is_large else Path(model).stem}: " if model else "built-in: "
+        name += shown_workload(workload)
         theirs, ours = (f"{statistics.median(found[kernels]):.1f}" for kernels in ("llama", "auto"))
         row(name, rate, theirs, ours, shown(ratio))
-        rows.append({"workload": name, "rate": rate, "least": least, "tokens_per_s": found, "ratio": ratio})
+        rows.append({"workload": name, "rate": rate, "least": least if is_large else None, "tokens_per_s": found, "ratio": ratio})
     return {"flags": base, "rows": rows}

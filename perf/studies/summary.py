@@ -39,6 +39,10 @@ def load(folder: pathlib.Path, name: str):
 
 # The ladder ----------------------------------------------------------------
 
+MODELS = {
+    "ladder-experts": "slice of a mixture of experts, in short rounds",
+    "ladder-hybrid": "hybrid, in short rounds",
+}
 APART = {
     "ladder-separate": "large model, lanes on separate cores",
     "ladder-separate-builtin": "built-in model, lanes on separate cores",
@@ -107,6 +111,9 @@ def known(folder: pathlib.Path):
     yield "1. Rung 10 at least 0.99 of rung 0, by accounting", lambda: judged(ladder(large).share(10), at_least, 0.99)
     target = "1. Rung 10 at least 0.99 of rung 0, in short rounds, by accounting"
     yield target, lambda: judged(ladder(ends).share(10), at_least, 0.99)
+    for name, what in MODELS.items():
+        yield f"1. Rung 10 at least 0.99 of rung 0, {what}", lambda: judged(ladder(name).speed(10), at_least, 0.99)
+        yield f"1. Rung 10 at least 0.99 of rung 0, {what}, by accounting", lambda: judged(ladder(name).share(10), at_least, 0.99)
     target = "1. One request at a time: rung 10 at least 0.985 of rung 0"
     yield target, lambda: judged(ladder(one).speed(10), at_least, 0.985)
     yield f"{target}, by accounting", lambda: judged(ladder(one).share(10), at_least, 0.985)

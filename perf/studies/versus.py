@@ -1,18 +1,17 @@
 """How does corelane compare with another OpenAI-style server?
 
-URL is that of the other server, which serves the same file and must be running. Start it anew for each run, for it keeps
-the prompts of earlier ones. llama.cpp's server with the threads, slots and context of ours:
-
-    llama-server -m target/qwen3-0.6b-q4_k_m.gguf -t $(nproc) -np 8 -c 16384 --port 8081
+OTHER is the file of a llama-server, which is started with the slots and the context of ours, or the URL of a server that
+runs and serves the same file. Start that one anew for each run, for it keeps the prompts of earlier ones.
 
 Both servers stay loaded and take turns; while one is measured, the other idles. Both get the same prompts. Each load has
 its own seed and no round repeats a prompt: a server's prompt cache would flatter it.
 """
 
+import contextlib
 import pathlib
 
 from shared.report import add_flags, add_server, write
-from shared.server import Server, measure
+from shared.server import LlamaServer, Server, measure
 
 LOADS = {
     "eight": ["--seed=1", "--max-concurrency=8", "--num-prompts=40", "--num-warmups=8"],
@@ -28,7 +27,7 @@ LOADS = {
 
 
 def arguments(parser) -> None:
-    parser.add_argument("url", metavar="URL")
+    parser.add_argument("other", metavar="OTHER")
     add_server(parser, model="large")
     add_flags(parser)
     parser.add_argument("--rounds", type=int, default=3, help="[default: 3]")
@@ -38,10 +37,20 @@ def arguments(parser) -> None:
 
 def run(args) -> dict:
     found = {}
-    with Server("--parallel=8", "--ctx-size=16384", *args.flags, model=args.model, binary=args.binary) as server:
+    with other(args) as url, Server("--parallel=8", "--ctx-size=16384", *args.flags, model=args.model, binary=args.binary) as server:
         for name in [args.only] if args.only else LOADS:
             print(f"== {name}: corelane bench serve {' '.join(LOADS[name])}")
-            flags = [f"--vs={args.url}", f"--rounds={args.rounds}", *LOADS[name]]
+            flags = [f"--vs={url}", f"--rounds={args.rounds}", *LOADS[name]]
             found[name] = measure(server.url, *flags, show=True)
             write(args.out and args.out / f"versus-{name}.json", found[name])
     return found
+
+
+@contextlib.contextmanager
+def other(args):
+    """The URL of the other server."""
+    if "://" in args.other:
+        yield args.other
+        return
+    with LlamaServer(model=args.model, binary=pathlib.Path(args.other)) as server:
+        yield server.url
