@@ -61,16 +61,20 @@ fn main() {
         match word.as_str() {
             "--bench" => is_test = false, // cargo passes this word
             "--rounds" => rounds = words.next().and_then(|n| n.parse().ok()).expect("a number"),
+            "--test" => {}
+            _ if word.starts_with("--") => panic!("{word} is no flag"),
             _ => asked = word,
         }
     }
+    let is_asked = |load: &&Load| load.name.contains(&asked);
+    assert!(LOADS.iter().any(|load| is_asked(&load)), "no load's name has {asked:?} in it");
     let set = InstructionSet::best().expect("a processor that there are kernels for");
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     println!("{threads} threads, {}; microseconds of a layer\n", set.name());
     println!("| a step's rows | cache | ours, us | GB/s | llama.cpp's, us | ratio |");
     println!("|---|---|---|---|---|---|");
     let pool = Pool::new(threads, true);
-    for load in LOADS.iter().filter(|load| load.name.contains(&asked)) {
+    for load in LOADS.iter().filter(is_asked) {
         for (type_name, cached) in [F16, Q8_0] {
             let (sizes, input, bytes) = load.tensors(cached, is_test);
             let mut graph = AttentionGraph::new(&sizes, &input, &pool);

@@ -2,8 +2,8 @@
 //! compared with the limit of the machine.
 //!
 //! The weights come from memory, as in a step of a model: there are more copies of a matrix than
-//! the last-level cache holds. The limit of a product is the longer of two times: its bytes at the
-//! memory's bandwidth, and its multiply-adds at the rate of the dot product instruction. Both rates
+//! the last-level cache holds. The limit of a product is the longer of two times: its bytes in the file at
+//! the memory's bandwidth, and its multiply-adds at the rate of the dot product instruction. Both rates
 //! are measured here. (With AMX, the rate is still that of AVX-512. Activations of F16 and BF16 stay
 //! floats, whose products take longer than those of bytes.)
 //!

@@ -284,15 +284,20 @@ pub fn model(source: &Source, config: &ServeConfig, bytes_per_s: Option<f64>) ->
             return Finding::good("model", name).but(Severity::Bad, error.to_string());
         }
     };
+    let weight_bytes = info.size_bytes
+        + match source {
+            Source::File(path) => load::bytes_added(path),
+            Source::BuiltIn => 0,
+        };
     let available = memory::available_bytes();
     let requests = memory::request_bytes(config.request_memory, available) as u64;
-    let after_weights = available.saturating_sub(info.size_bytes);
+    let after_weights = available.saturating_sub(weight_bytes);
     let context = lanes::choose_context(config, &info, None, requests, after_weights);
-    let weights = gib(info.size_bytes);
+    let weights = gib(weight_bytes);
     let most = bytes_per_s.map_or(String::new(), |rate| {
         format!(
             "; one stream gets at most {:.0} tokens/s if each token needs all weights",
-            rate / info.size_bytes as f64
+            rate / weight_bytes as f64
         )
     });
     let found = |cache: String| {

@@ -47,7 +47,9 @@ fn grids(header: &Path) -> String {
         let numbers = numbers.split(|letter: char| !letter.is_ascii_alphanumeric());
         let rows_found: Vec<&str> = numbers.filter_map(|word| word.strip_prefix("0x")).collect();
         assert_eq!(rows_found.len(), rows, "rows of {table}");
-        assert!(rows_found.iter().all(|row| row.len() == digits), "digits of {table}");
+        if let Some(row) = rows_found.iter().find(|row| row.len() != digits) {
+            panic!("{table} has the row {row}, which has not {digits} digits");
+        }
         // The first column of a row is its lowest byte.
         let words =
             rows_found.iter().flat_map(|row| (0..digits / 8).rev().map(|at| &row[8 * at..][..8]));

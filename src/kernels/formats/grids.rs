@@ -11,7 +11,8 @@
 //!
 //! head of a tile
 //!
-//!   64 bytes for 8 scales:     a word for each row, nibble i is scale i
+//!   64 bytes for 8 scales,
+//!   128 for 16:                a word for each row and 8 scales, nibble i is scale i
 //!   16 halves                  multiply the scales
 //! ```
 //!
@@ -39,7 +40,7 @@ pub static IQ3_S: [u32; 512] = shifted(IQ3S_GRID, IQ3_S_OFFSET);
 /// Added to sizes and subtracted from codes. The largest size is 62.
 pub const OFFSET: u8 = 64;
 
-/// The same for IQ3_S, whose largest size is 15.
+/// The offset of IQ3_S, whose largest size is 15.
 pub const IQ3_S_OFFSET: u8 = 16;
 
 /// A type with a grid.
@@ -50,12 +51,24 @@ pub trait Grid: Format {
     const HIGH_BITS: usize;
     /// Columns that a number stands for.
     const GRID_COLUMNS: usize;
-    /// What a half of the file is multiplied with, so that the scales are integers.
+    /// Factor of the file's half, which makes all scales integers.
     const SCALE: f32;
+}
+
+/// The largest byte.
+const fn largest(grid: &[u32]) -> u8 {
+    let (mut at, mut largest) = (0, 0);
+    while at < 4 * grid.len() {
+        let byte = grid[at / 4].to_le_bytes()[at % 4];
+        largest = if byte > largest { byte } else { largest };
+        at += 1;
+    }
+    largest
 }
 
 /// Adds an offset to each byte.
 const fn shifted<const N: usize>(mut grid: [u32; N], offset: u8) -> [u32; N] {
+    assert!(largest(&grid) <= u8::MAX - offset);
     let mut at = 0;
     while at < N {
         grid[at] += 0x0101_0101 * offset as u32;
@@ -117,7 +130,7 @@ pub fn pack_chunk<G: Grid>(
     }
 }
 
-/// The eighth sign behind seven.
+/// Adds the eighth sign to seven: the number of negative weights is even.
 pub fn eight_signs(seven: u32) -> u32 {
     let seven = seven & 127;
     seven | (seven.count_ones() & 1) << 7
@@ -134,20 +147,20 @@ pub fn unpack<G: Grid>(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32
             let mut number = usize::from(chunk[STRIP_ROWS * part + row]);
             if G::HIGH_BITS > 0 {
                 let high = usize::from(chunk[signs_at + BITS_BYTES + row]) >> (G::HIGH_BITS * part);
-                number |= high % (1 << G::HIGH_BITS) << 8;
+                number |= (high & ((1 << G::HIGH_BITS) - 1)) << 8;
             }
             let word = G::GRID[(number * columns + column % columns) / 4];
             let size = f32::from(word.to_le_bytes()[column % 4]) - G::OFFSET as f32;
             let is_negative = bit(&chunk[signs_at..], row, column) == 1;
             let group = index * G::CHUNK_SCALES + column * G::CHUNK_SCALES / CHUNK;
-            let of_group = word_nibble(head, row, group) * scale;
+            let of_group = scale_of(head, row, group) * scale;
             *weight = of_group * if is_negative { -size } else { size };
         }
     }
 }
 
-/// What a scale of a head stands for.
-fn word_nibble(head: &[u8], row: usize, scale: usize) -> f32 {
+/// The number that a scale stands for.
+fn scale_of(head: &[u8], row: usize, scale: usize) -> f32 {
     let nibble = word(head, 64 * (scale / 8) + 4 * row) >> (scale % 8 * 4) & 15;
     (1 + 2 * nibble) as f32
 }
@@ -190,9 +203,11 @@ pub unsafe fn scales<S: Simd, G: Grid>(head: *const u8, row: usize) -> [S::Float
 /// As for that function.
 #[inline(always)]
 pub unsafe fn code<S: Simd, G: Grid>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-    // No number is beyond the grid.
+    // No number of 8 + HIGH_BITS bits is beyond the grid, and no code above the largest.
     const { assert!(4 * G::GRID.len() == G::GRID_COLUMNS << (8 + G::HIGH_BITS)) };
-    // SAFETY: the chunk has the parts that are drawn above; this reads those of the rows from `row` on.
+    const { assert!(largest(G::GRID) == G::CODE_MAX) };
+    // SAFETY: the chunk has the parts that are drawn above; this reads those of the rows from `row` on. By the
+    // assertion, the gather stays in the grid.
     unsafe {
         let (words, signs_at) = (G::GRID_COLUMNS / 4, signs_at(G::GRID_COLUMNS));
         let part = v / words;

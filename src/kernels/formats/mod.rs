@@ -18,9 +18,8 @@
 //!   bytes; vector `v` has the columns `4 v .. 4 v + 4` of row `r` in its lane `r`. Packed,
 //!   several vectors share bytes, as each format's file draws.
 //!
-//! A strip takes as many bytes as the 16 rows of the file, rounded up to 64 (three types with grids: up to
-//! 11 % more). If the number of rows
-//! is not a multiple of 16, the last strip is filled up with zeros.
+//! A strip takes as many bytes as the 16 rows of the file, rounded up to 64; those of IQ2_XXS, IQ2_XS and IQ3_XXS take
+//! 4 to 11 % more. If the number of rows is not a multiple of 16, the last strip is filled up with zeros.
 
 pub mod codes;
 pub mod floats;

@@ -57,9 +57,10 @@ pub trait Simd: Copy {
     unsafe fn load_u16(from: *const u8) -> Self::Int;
     /// Replaces each byte, 0 to 15, by the byte of that number in `table`.
     unsafe fn look_up(table: &[u8; 16], indices: Self::Int) -> Self::Int;
-    /// Reads for each lane the word of that number in `table`.
+    /// Reads for each lane the word of that number in `table`. Each index is below the table's length.
     unsafe fn gather(table: *const u32, indices: Self::Int) -> Self::Int;
-    /// Replaces each byte by that of `twice` less it, where the highest bit of the byte of `signs` is 1.
+    /// Where the highest bit of a byte of `signs` is 1: the byte of `twice` minus that of `bytes`. Elsewhere: that of
+    /// `bytes`.
     unsafe fn mirror(bytes: Self::Int, signs: Self::Int, twice: Self::Int) -> Self::Int;
     /// Reads 32 bytes for each 8 lanes: first from `first`, then from `second`.
     unsafe fn load_blocks(first: *const u8, second: *const u8) -> Self::Int;

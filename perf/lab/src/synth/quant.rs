@@ -12,8 +12,8 @@ pub struct Quant {
     /// The largest block of any matrix type in the mixture. A row's length must be a multiple of
     /// it.
     pub(super) block: u32,
-    /// The block of the token embedding and the output, which are Q6_K in every mixture below 8
-    /// bits.
+    /// The block of the token embedding and the output, which are Q6_K or smaller in every mixture
+    /// below 8 bits.
     pub(super) embedding_block: u32,
 }
 
@@ -61,8 +61,8 @@ impl Quant {
         QUANTS.iter().find(|quant| quant.name == name)
     }
 
-    /// Whether llama.cpp asks for an importance matrix.
-    pub(super) fn needs_importance(&self) -> bool {
+    /// Whether the weights are quantised with importances, which llama.cpp asks for in the smallest types.
+    pub(super) fn has_importances(&self) -> bool {
         self.name.starts_with("iq2") || self.name.starts_with("iq3")
     }
 

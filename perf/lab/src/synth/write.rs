@@ -153,6 +153,34 @@ fn pieces(tensors: &[Placed]) -> Vec<Piece> {
     pieces
 }
 
+/// An importance matrix in which all columns are as important.
+struct Importances {
+    list: Vec<sys::llama_model_imatrix_data>,
+    /// What the list points to.
+    _of_list: (Vec<CString>, Vec<f32>),
+}
+
+impl Importances {
+    fn of(plan: &Layout) -> Self {
+        let columns = |placed: &Placed| {
+            let [columns, _, experts] = placed.tensor.dims;
+            usize::try_from(columns * experts).expect("a tensor's columns fit in memory")
+        };
+        let ones = vec![1.0; plan.tensors.iter().map(columns).max().unwrap_or(0)];
+        let mut names = Vec::new();
+        let mut list = Vec::new();
+        for placed in &plan.tensors {
+            let name = CString::new(placed.tensor.name.as_str()).expect("our names have no NUL");
+            let (name_at, data) = (name.as_ptr(), ones.as_ptr());
+            list.push(sys::llama_model_imatrix_data { name: name_at, data, size: columns(placed) });
+            names.push(name);
+        }
+        let end = sys::llama_model_imatrix_data { name: ptr::null(), data: ptr::null(), size: 0 };
+        list.push(end);
+        Self { list, _of_list: (names, ones) }
+    }
+}
+
 /// Quantises the file `from`, which follows `plan`, into the file `to`, with llama.cpp. Reports the
 /// number of weights done to `progress`.
 ///
@@ -176,26 +204,9 @@ pub(super) fn quantise(
     params.ftype = quant.ftype;
     params.max_buf_size = QUANT_BUFFER_BYTES;
 
-    // The smallest types are refused without an importance matrix: here, all columns are as important.
-    let names = plan.tensors.iter().map(|placed| CString::new(placed.tensor.name.as_str()));
-    let Ok(names) = names.collect::<Result<Vec<_>, _>>() else {
-        return Err(": a tensor's name has a NUL in it".into());
-    };
-    let columns = |placed: &Placed| (placed.tensor.dims[0] * placed.tensor.dims[2]) as usize;
-    let ones = vec![1.0f32; plan.tensors.iter().map(columns).max().unwrap_or(0)];
-    let of_tensor = |(name, placed): (&CString, &Placed)| sys::llama_model_imatrix_data {
-        name: name.as_ptr(),
-        data: ones.as_ptr(),
-        size: columns(placed),
-    };
-    let mut importances: Vec<_> = names.iter().zip(&plan.tensors).map(of_tensor).collect();
-    importances.push(sys::llama_model_imatrix_data {
-        name: ptr::null(), // the end
-        data: ptr::null(),
-        size: 0,
-    });
-    if quant.needs_importance() {
-        params.imatrix = importances.as_ptr();
+    let importances = Importances::of(plan);
+    if quant.has_importances() {
+        params.imatrix = importances.list.as_ptr();
     }
 
     let size_of = |placed: &Placed| (placed.tensor.name.clone(), placed.tensor.elements());
@@ -207,7 +218,7 @@ pub(super) fn quantise(
         progress(done);
     };
     // SAFETY: both paths are NUL-terminated, the parameters are initialised, and all of them
-    // outlive the call, the importances' names and numbers too.
+    // outlive the call, and so do the importances.
     let code = library::listening(listener, || unsafe {
         sys::llama_model_quantize(from.as_ptr(), to.as_ptr(), &raw const params)
     });
