@@ -13,6 +13,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use super::process;
 use super::writer::{Label, MICROS, MetricsWriter, ONE};
 use crate::limits::GUESSES_MAX;
 use crate::metrics::{
@@ -103,7 +104,8 @@ impl Collector for Exposition {
             "Bytes of the Rust heap allocations of a lane.",
             std::iter::once(([("lane", "front")], metrics.front.allocated_bytes.get())),
         )?;
-        page.pressure()
+        page.pressure()?;
+        page.process()
     }
 }
 
@@ -127,6 +129,35 @@ impl MetricsWriter<'_> {
             "Time in which the control group's limit on processor time stopped the server.",
             pressure::throttled().as_secs_f64(),
         )
+    }
+
+    /// What Prometheus' own libraries show of a process, under their names.
+    fn process(&mut self) -> fmt::Result {
+        let Some(process) = process::this() else { return Ok(()) };
+        self.counter("process_cpu_seconds", "Processor time of the server.", process.cpu_s)?;
+        self.gauge(
+            "process_resident_memory_bytes",
+            "Resident memory.",
+            &[],
+            process.resident_bytes,
+        )?;
+        self.gauge(
+            "process_virtual_memory_bytes",
+            "Reserved addresses.",
+            &[],
+            process.virtual_bytes,
+        )?;
+        self.gauge(
+            "process_start_time_seconds",
+            "Start of the server, in seconds since 1970.",
+            &[],
+            process.started_s,
+        )?;
+        self.gauge("process_open_fds", "Open descriptors.", &[], process.open_files)?;
+        if let Some(most) = process.most_files {
+            self.gauge("process_max_fds", "Most open descriptors.", &[], most)?;
+        }
+        Ok(())
     }
 
     /// vLLM's metrics, under vLLM's names.

@@ -25,6 +25,7 @@
 mod connections;
 mod exposition;
 mod flamegraph;
+mod process;
 mod service;
 mod shared;
 mod workarounds;

@@ -1,5 +1,5 @@
-"""The dashboard for Grafana: its queries ask for metrics and labels that a server has, and its panels are in
-order. No Grafana shows it here."""
+"""The dashboard for Grafana and the alerts for Prometheus: their queries ask for metrics and labels that a server has,
+and the panels are in order. No Grafana shows them here."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 import prometheus_client.parser
 import promql_parser
 import pytest
+import yaml
 
 from conftest import openai_client
 from test_metrics import fetch
@@ -17,6 +18,9 @@ DASHBOARD = json.loads(FILE.read_text())
 VARIABLES = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
+
+RULES = Path(__file__).parents[2] / "packaging" / "prometheus" / "corelane.rules.yml"
+ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 
 TARGET = {"job", "instance"}  # labels that Prometheus adds to each sample
 BUILT_IN = {"$__rate_interval": "1m", "$__range": "1h"}  # variables that Grafana sets
@@ -118,7 +122,7 @@ def series(server, metrics):
     return found
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", QUERIES + [alert["expr"] for alert in ALERTS])
 def test_a_query_asks_for_what_the_server_has(query, series):
     assert list(mistakes(query, series)) == []
 
@@ -165,6 +169,14 @@ def test_variables_are_defined_and_ask_for_what_the_server_has(series):
         asked, label = re.fullmatch(r"label_values\((.+), (\w+)\)", query).groups()
         assert (label, list(mistakes(asked, series))) == (name, [])
     assert VARIABLES["instance"]["multi"] and VARIABLES["instance"]["includeAll"]
+
+
+def test_an_alert_says_how_bad_it_is_and_what_to_do():
+    assert len({alert["alert"] for alert in ALERTS}) == len(ALERTS) > 5
+    for alert in ALERTS:
+        assert alert["labels"]["severity"] in ("warning", "critical"), alert
+        assert "$labels.instance" in alert["annotations"]["summary"], alert
+        assert alert["annotations"]["description"].endswith("."), alert
 
 
 def test_the_import_asks_for_the_data_source():

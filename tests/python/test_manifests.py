@@ -24,7 +24,7 @@ PORTS = {port["name"]: port["containerPort"] for port in CONTAINER["ports"]}
 
 # The oldest version has the first release in which `preStop.sleep` is on by default.
 @pytest.mark.parametrize("version", ["1.30", "1.34", "1.37"])
-@pytest.mark.parametrize("kind", ["Deployment", "Service", "PodDisruptionBudget"])
+@pytest.mark.parametrize("kind", ["Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"])
 def test_an_object_is_right_by_the_schema_of_kubernetes(kind, version):
     kubernetes_validate.validate(OBJECTS[kind], version, strict=True)
 
@@ -41,6 +41,9 @@ def test_objects_refer_to_labels_and_ports_of_the_pod():
     assert OBJECTS["Service"]["spec"]["selector"] == labels
     for kind in ["Deployment", "PodDisruptionBudget", "PodMonitor", "InferencePool"]:
         assert OBJECTS[kind]["spec"]["selector"]["matchLabels"] == labels, kind
+    policy = OBJECTS["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == set(PORTS)
     assert OBJECTS["Service"]["spec"]["ports"][0]["targetPort"] in PORTS
     assert OBJECTS["PodMonitor"]["spec"]["podMetricsEndpoints"][0]["port"] in PORTS
     assert OBJECTS["InferencePool"]["spec"]["targetPorts"] == [{"number": PORTS["http"]}]
@@ -66,3 +69,12 @@ def test_the_program_knows_the_flags_and_variables_of_the_pod():
     stop = CONTAINER["lifecycle"]["preStop"]["sleep"]["seconds"]
     drain = int(re.search(r"--drain-seconds .*?\[default: (\d+)\]", shown, re.S)[1])
     assert grace > stop + drain
+
+
+def test_the_pod_may_read_its_keys_and_meets_no_variable_of_its_service():
+    pod = OBJECTS["Deployment"]["spec"]["template"]["spec"]
+    assert pod["enableServiceLinks"] is False
+    user = pod["securityContext"]
+    secret = next(volume["secret"] for volume in pod["volumes"] if volume["name"] == "keys")
+    # The kubelet gives the file to root and to fsGroup.
+    assert secret["defaultMode"] == 0o440 and user["fsGroup"] == user["runAsGroup"] == user["runAsUser"]
