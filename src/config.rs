@@ -12,6 +12,7 @@ use crate::limits::{
 };
 use crate::placement::Placement;
 use crate::traces::Endpoint;
+use crate::types::defaults::SamplingDefaults;
 use crate::types::{
     CacheLayout, FlashAttention, Guessing, IoChoice, ItlTarget, Pooling, Speculation,
 };
@@ -133,6 +134,10 @@ pub struct ServeConfig {
     pub spm_infill: bool,
     /// The default for `max_tokens`; `None` uses the dialect's.
     pub n_predict: Option<u32>,
+    /// The sampling of requests that do not say.
+    pub sampling: SamplingDefaults,
+    /// The system message of chats that begin with none.
+    pub system_prompt: Option<String>,
     /// The seed of requests without one; `None` draws a seed for each of them.
     pub seed: Option<u64>,
     /// The seed of the generator that draws request ids and seeds.
@@ -206,6 +211,8 @@ impl Default for ServeConfig {
             request_memory: None,
             spm_infill: false,
             n_predict: None,
+            sampling: SamplingDefaults::default(),
+            system_prompt: None,
             seed: None,
             entropy: 0,
             drain: Duration::from_secs(30),

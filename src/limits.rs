@@ -250,6 +250,9 @@ pub const TEMPERATURE_MAX: f64 = 2.0;
 pub const PENALTY_MAX: f64 = 2.0;
 /// The bound on temperature and penalties for llama-server's paths. llama-server has none.
 pub const LLAMA_SAMPLING_MAX: f64 = 100.0;
+
+/// Most bytes of the server's system prompt.
+pub const SYSTEM_PROMPT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a JSON schema or a grammar that constrains the output.
 pub const CONSTRAINT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a regular expression that constrains the output or is part of a schema.

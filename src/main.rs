@@ -19,7 +19,7 @@ use corelane::lanes::{self, Server};
 use corelane::limits::LOG_LINES_MAX;
 use corelane::memory;
 use corelane::metrics::{Metrics, ServerState};
-use corelane::placement::format_list;
+use corelane::placement::{format_list, why_not_pinned};
 use corelane::prepare::ServedModel;
 use corelane::server::Control;
 use corelane::server::listener::Address;
@@ -53,7 +53,8 @@ fn main() -> ExitCode {
     match result {
         Ok(status) => status,
         Err(message) => {
-            eprintln!("corelane: {}", printable(&message)); // it may have a file's name in it
+            // It may have a file's name in it. Standard error may be closed.
+            let _ = writeln!(std::io::stderr(), "corelane: {}", printable(&message));
             ExitCode::FAILURE
         }
     }
@@ -82,14 +83,16 @@ fn obey(command: cli::Command) -> Result<(), String> {
 
 /// Starts the log of a command that asks, which has a server inside, and keeps its keys secret.
 fn start_to_ask(filter: &str) -> Result<WorkerGuard, String> {
-    let (log, _) = start_log(filter, false)?;
+    let (log, _) = start_log(filter, "error", false)?;
+    cli::warn_of_service_links();
     secrets::keep_all_out_of_core_dumps();
     cli::exposed::show();
     Ok(log)
 }
 
 fn serve(args: &cli::ServeArgs) -> Result<(), String> {
-    let (_log, lines_lost) = start_log(&args.log, args.log_json)?;
+    let (_log, lines_lost) = start_log(&args.log, "info", args.log_json)?;
+    cli::warn_of_service_links();
     let config = args.config()?;
     let source = match args.engine.source() {
         Ok(source) => Ok(source),
@@ -113,8 +116,8 @@ fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     {
         if !config.placement.pinned {
             tracing::warn!(
-                "the lanes are not pinned to cores: another corelane runs on them, or the control \
-                 group allows less time than they have; --decode-cores pins them"
+                "the lanes are not pinned to cores, because {}; --decode-cores pins them",
+                why_not_pinned()
             );
         }
         for finding in doctor::worst() {
@@ -125,12 +128,33 @@ fn serve(args: &cli::ServeArgs) -> Result<(), String> {
                 finding.found
             );
         }
-        announce(&server, &config, &served);
+        if !args.log_json {
+            announce(&server, &config, &served);
+        }
+        log_ready(&server, &config, &served);
         systemd::tell_ready(&format!("serving {}", served.name));
     }
     let ended = server.join();
     log_end(&metrics);
     ended
+}
+
+/// Logs in one line what the banner says.
+fn log_ready(server: &Server, config: &ServeConfig, served: &ServedModel) {
+    let addresses: Vec<String> = server.addresses().iter().map(Address::to_string).collect();
+    let metrics = server.metrics();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        model = served.name,
+        kernels = served.info.kernels.name,
+        io = metrics.io().map_or("", Io::name),
+        context = served.context_tokens,
+        parallel = config.parallel,
+        addresses = addresses.join(","),
+        ops = server.ops_address().map(tracing::field::display),
+        after_s = metrics.clock.now().0 as f64 / 1e6,
+        "ready"
+    );
 }
 
 /// Logs the totals in one line.
@@ -151,15 +175,19 @@ fn log_end(metrics: &Metrics) {
 }
 
 /// Starts logging to standard error, through a thread of its own: a slow terminal loses lines, but
-/// never stops a lane. Also returns a counter of the lost lines.
+/// never stops a lane. `others` is the level of the modules that `filter` does not name. Also returns a
+/// counter of the lost lines.
 fn start_log(
     filter: &str,
+    others: &str,
     is_json: bool,
 ) -> Result<(WorkerGuard, impl Fn() -> u64 + use<>), String> {
     // may and generator, the ops lane's libraries, log every closed connection as an error.
-    let with_silenced = format!("may=off,generator=off,{filter}");
+    let with_silenced = format!("may=off,generator=off,{}", log_filter(filter, others)?);
     let filter = EnvFilter::try_new(with_silenced).map_err(|error| {
-        format!("--log {filter:?} is not a log filter: {error}; one looks like info")
+        format!(
+            "--log {filter:?} is not a log filter: {error}; one looks like info,llama.cpp=debug"
+        )
     })?;
     let unwritten = Arc::new(AtomicU64::new(0));
     let stderr = CountingWriter { out: std::io::stderr(), unwritten: unwritten.clone() };
@@ -178,6 +206,34 @@ fn start_log(
         log.init()
     }
     Ok((guard, lines_lost))
+}
+
+/// Checks `--log` and completes it. (`EnvFilter` would take a word that is no level for the name of a module, and
+/// drop the lines of all others.) `others` is the level of the modules that it does not name.
+fn log_filter(filter: &str, others: &str) -> Result<String, String> {
+    let level = |word: &str| match word.to_ascii_lowercase().as_str() {
+        "warning" => Some("warn".to_owned()),
+        level @ ("off" | "error" | "warn" | "info" | "debug" | "trace") => Some(level.to_owned()),
+        _ => None,
+    };
+    let mut directives = vec![others.to_owned()];
+    for directive in filter.split(',').map(str::trim).filter(|directive| !directive.is_empty()) {
+        let (module, word) = match directive.rsplit_once('=') {
+            Some((module, word)) => (Some(module), word),
+            None => (None, directive),
+        };
+        let level = level(word).ok_or_else(|| {
+            format!(
+                "--log {filter:?}: {word:?} is no level; the levels are error, warn, info, debug, trace and \
+                 off, as in warn, or in info,llama.cpp=debug"
+            )
+        })?;
+        match module {
+            Some(module) => directives.push(format!("{module}={level}")),
+            None => directives[0] = level,
+        }
+    }
+    Ok(directives.join(","))
 }
 
 /// Counts the log lines that could not be written, for example because the disk is full.
@@ -259,16 +315,20 @@ fn kernels(info: &KernelsInfo) -> String {
         return format!("llama.cpp's{attention}");
     }
     let (mb, added) = (info.bytes as f64 / 1e6, info.bytes_added as f64 / 1e6);
+    let all = info.matrices + info.others.iter().map(|of| of.count).sum::<usize>();
     let others: Vec<_> = info.others.iter().map(other_matrices).collect();
-    let others = if others.is_empty() {
-        String::new()
-    } else {
-        format!("\n           llama.cpp's for {}", others.join(", "))
-    };
-    format!(
-        "{} for {} matrices: {mb:.1} MB, {added:.1} MB more than in the file{others}",
+    let mut text = format!(
+        "{} for {} of {all} matrices: {mb:.1} MB, {added:.1} MB more than in the file",
         info.name, info.matrices
-    )
+    );
+    if !others.is_empty() {
+        text += &format!("\n           llama.cpp's for {}", others.join(", "));
+    }
+    // Few matrices are in F32, and these are small.
+    if info.others.iter().any(|of| !of.has_kernel && of.type_name != "f32") {
+        text += "\n           a file in another quantisation, such as Q4_K_M, is faster";
+    }
+    text
 }
 
 fn other_matrices(of: &OtherMatrices) -> String {
@@ -339,15 +399,22 @@ fn announce(server: &Server, config: &ServeConfig, served: &ServedModel) {
   metrics  {ops}
   model    {name}: {params:.1} M parameters, {size:.1} MB
   kernels  {kernels}
-  context  {context} tokens for {parallel} requests at once, at most {each} each{store}
+  context  {context} tokens shared by {parallel} requests; one may use {each}{store}
   lanes    front on core {front_core} ({front}, {io}), decode on {decode_word} {decode}
   threads  {threads}{speed}
 
 Try it:
-  curl {url}/v1/completions{key} \\
+  curl {url}{endpoint}{key} \\
     -H 'content-type: application/json' \\
-    -d '{{\"prompt\": \"Once upon a time\", \"max_tokens\": 60}}'
+    -d '{body}'
 ",
+        endpoint = if served.chat.is_some() { "/v1/chat/completions" } else { "/v1/completions" },
+        body = match served.chat {
+            Some(_) => {
+                r#"{"messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 60}"#
+            }
+            None => r#"{"prompt": "Once upon a time", "max_tokens": 60}"#,
+        },
         version = cli::Cli::command().get_version().unwrap_or_default(),
         addresses = shown.join(", "),
         name = served.name,
@@ -356,7 +423,13 @@ Try it:
         kernels = kernels(&info.kernels),
         context = served.context_tokens,
         parallel = config.parallel,
-        each = served.sequence_tokens,
+        each = match served.sequence_tokens {
+            tokens if tokens == served.context_tokens => "all".to_owned(),
+            tokens if tokens == info.context_trained => {
+                format!("{tokens}, as many as the model was trained with")
+            }
+            tokens => format!("{tokens}"),
+        },
         store = match served.store_bytes >> 20 {
             0 => String::new(),
             mib => format!("; {mib} MiB of memory keep what it has no room for"),

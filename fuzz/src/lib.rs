@@ -62,6 +62,8 @@ pub fn served() -> ServedModel {
         spm_infill: false,
         guessing: corelane::types::Guessing::default(),
         n_predict: None,
+        sampling: corelane::types::defaults::SamplingDefaults::default(),
+        system_prompt: None,
     }
 }
 

@@ -13,6 +13,7 @@ use super::write::bytes_inside;
 use crate::chat::output::ParserOptions;
 use crate::clock::Micros;
 use crate::metrics::LateCount;
+use crate::types::defaults::SamplingDefaults;
 use crate::types::{SlotId, TokenId};
 
 /// A response being written. A stream writes each delta into the buffer at once, a whole reply
@@ -127,6 +128,8 @@ pub struct PromptFacts {
     pub n: usize,
     /// The seed of the first choice of each prompt.
     pub seed: u64,
+    /// The server's values for the sampling that the request leaves out.
+    pub defaults: SamplingDefaults,
     /// Whether a part of a prompt was cut.
     pub is_cut: bool,
     /// The start of each choice, if the request asked for `echo`.

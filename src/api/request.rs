@@ -16,6 +16,7 @@ use crate::limits::{
     PRIORITY_MAX, REQUEST_TIMEOUT_MAX, SEQUENCE_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX,
     TEMPERATURE_MAX,
 };
+use crate::types::defaults::{Given, SAMPLING_FIELDS};
 use crate::types::reasoning::ReasoningLimit;
 use crate::types::{Guessing, LineLimits, Sampling, SlotId, TokenId};
 
@@ -30,6 +31,8 @@ pub struct GenerationRequest {
     pub length: Length,
     /// How to choose tokens. Its seed comes from `seed`.
     pub sampling: Sampling,
+    /// Which fields of the sampling the request gives.
+    pub given: Given,
     /// Sampling with the less common options.
     pub advanced: Option<Box<RequestedAdvanced>>,
     /// The seed; `None` draws one.
@@ -142,6 +145,7 @@ impl GenerationRequest {
             n: 1,
             length: Length::Default(None),
             sampling: Sampling::default(),
+            given: Given::default(),
             advanced: None,
             seed: None,
             stops: Vec::new(),
@@ -203,6 +207,7 @@ pub fn read_generation(
         },
         advanced,
         sampling,
+        given: read_given(fields)?,
         length: length.unwrap_or(Length::Default(default_length)),
         seed: read_seed(fields)?,
         stops: read_stop_list("stop", fields)?,
@@ -426,6 +431,20 @@ pub fn read_sampling(fields: &Fields<'_, '_>, defaults: Sampling) -> Result<Samp
         ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(defaults.ignore_eos),
         penalise_window: defaults.penalise_window,
     })
+}
+
+/// Reads which fields of the sampling a request gives.
+pub fn read_given(fields: &Fields<'_, '_>) -> Result<Given, ApiError> {
+    let mut given = Given::default();
+    for (number, name) in SAMPLING_FIELDS.into_iter().enumerate() {
+        // vLLM's name.
+        let other = (name == "repeat_penalty").then_some("repetition_penalty");
+        if fields.get(name)?.is_some() || other.map_or(Ok(None), |name| fields.get(name))?.is_some()
+        {
+            given.add(number);
+        }
+    }
+    Ok(given)
 }
 
 /// Reads the number of tokens to generate: llama-server's `n_predict`, `max_completion_tokens`

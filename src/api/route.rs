@@ -373,6 +373,11 @@ pub fn pattern(path: &str) -> &str {
     route.paths.iter().find(|pattern| parameter(pattern, path).is_some()).copied().unwrap_or(path)
 }
 
+/// Whether a path shows the server's state, as programs ask for it again and again.
+pub fn is_probe(path: &str) -> bool {
+    at(path).any(|route| matches!(route.action, Action::Show(StatePage::Health)))
+}
+
 /// The parameter in a path, still percent-encoded.
 pub fn parameter_of(path: &str) -> Option<&str> {
     parameter(pattern(path), path)

@@ -1,5 +1,7 @@
 //! Warns of secrets on the command line, which every user of the machine can read.
 
+use std::io::Write;
+
 /// Warns of secrets in this process's arguments, in the log.
 pub fn warn() {
     warnings().for_each(|warning| tracing::warn!("{warning}"));
@@ -7,7 +9,9 @@ pub fn warn() {
 
 /// As [`warn`], but on standard error: for commands whose log shows errors alone, or that have none.
 pub fn show() {
-    warnings().for_each(|warning| eprintln!("corelane: {warning}"));
+    for warning in warnings() {
+        let _ = writeln!(std::io::stderr(), "corelane: {warning}");
+    }
 }
 
 fn warnings() -> impl Iterator<Item = String> {

@@ -11,17 +11,21 @@ pub mod model;
 pub mod profile;
 pub mod progress;
 mod random;
+mod sampling;
 mod serve;
 mod template;
 pub mod tune;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use corelane::flags::complete::{CompletionsArgs, ManArgs};
-use corelane::flags::{EngineArgs, expand_short_names, settle_model, with_variable};
+use corelane::flags::{
+    EngineArgs, expand_short_names, is_service_link, service_links, settle_model, with_variable,
+};
 use corelane::types::printable::printable;
 pub use serve::ServeArgs;
 
@@ -91,7 +95,7 @@ impl Command {
 
 /// Reads the process's arguments. Does not return for `--help`, `--version` and usage errors.
 pub fn parse() -> Result<Cli, String> {
-    let args = lab::with_help_moved(expand_short_names(std::env::args_os()));
+    let args = with_model(lab::with_help_moved(expand_short_names(std::env::args_os())));
     let mut command = with_variables(Cli::command());
     let file = config_file_of(&args);
     if let Some(path) = &file {
@@ -111,10 +115,32 @@ pub fn parse() -> Result<Cli, String> {
     parsed.map_err(|error| {
         if let (Some(path), true) = (&file, error.use_stderr()) {
             let path = printable(&path.display().to_string());
-            eprintln!("(flags not given here may come from {path})");
+            let _ = writeln!(std::io::stderr(), "(flags not given here may come from {path})");
         }
         error.exit()
     })
+}
+
+/// Lets the commands of `corelane model` be typed without `model`, as people do who know Ollama.
+fn with_model(mut args: Vec<OsString>) -> Vec<OsString> {
+    let first = args.get(1).and_then(|arg| arg.to_str());
+    let name = match first {
+        Some("ls") => "list",
+        Some(name @ ("pull" | "list" | "rm" | "show")) => name,
+        _ => return args,
+    };
+    args.splice(1..2, ["model".into(), OsString::from(name.to_owned())]);
+    args
+}
+
+/// Says which variables are not read, because Kubernetes set them.
+pub fn warn_of_service_links() {
+    for name in service_links(&ServeArgs::augment_args(clap::Command::new("serve"))) {
+        tracing::warn!(
+            "the variable {name} is ignored: it has the address of a Service of Kubernetes; \
+             enableServiceLinks: false in the pod's spec leaves it out"
+        );
+    }
 }
 
 /// Gives each flag of `serve` an environment variable. The same flags of other commands read the same
@@ -152,7 +178,8 @@ fn config_file_of(args: &[OsString]) -> Option<PathBuf> {
             return Some(PathBuf::from(path));
         }
     }
-    std::env::var_os("CORELANE_CONFIG").map(PathBuf::from)
+    let path = std::env::var_os("CORELANE_CONFIG").map(PathBuf::from)?;
+    (!is_service_link("CORELANE_CONFIG")).then_some(path)
 }
 
 /// Makes a file's values the defaults of the flags that the keys name. clap then checks them like
@@ -162,19 +189,15 @@ fn with_defaults_from(command: clap::Command, path: &Path) -> Result<clap::Comma
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read the configuration file {shown}: {error}"))?;
     let table: toml::Table =
-        text.parse().map_err(|error| format!("{shown} is not valid TOML: {error}"))?;
+        text.parse().map_err(|error| format!("{shown} is not valid TOML: {error}{QUOTES}"))?;
     let mut flags: Vec<(String, Vec<String>)> = Vec::new();
     let serve = command.find_subcommand("serve").expect("defined above");
     for (key, value) in &table {
         let id = key.replace('-', "_");
-        if id == "config" || !serve.get_arguments().any(|arg| arg.get_id() == id.as_str()) {
-            let known: Vec<String> = serve
-                .get_arguments()
-                .filter_map(|arg| arg.get_long())
-                .filter(|long| !matches!(*long, "config" | "help"))
-                .map(|long| long.replace('-', "_"))
-                .collect();
-            return Err(format!("{shown}: unknown key {key:?}; known are {}", known.join(", ")));
+        if id == "config"
+            || !serve.get_arguments().any(|arg| is_key(arg) && arg.get_id() == id.as_str())
+        {
+            return Err(format!("{shown}: {}", unknown_key(serve, key, value)));
         }
         let values = match value {
             toml::Value::Array(values) => values.iter().map(plain).collect::<Option<_>>(),
@@ -198,6 +221,37 @@ fn with_defaults_from(command: clap::Command, path: &Path) -> Result<clap::Comma
         serve
     };
     Ok(command.mut_subcommand("serve", with_defaults).mut_subcommand("doctor", with_defaults))
+}
+
+/// Added to what the parser says.
+const QUOTES: &str = "(a text stands in quotes: alias = \"name\")";
+
+/// Whether a flag may stand in a configuration file.
+fn is_key(arg: &Arg) -> bool {
+    !arg.is_positional() && !arg.is_hide_set()
+}
+
+/// What is wrong with a key that names no flag.
+fn unknown_key(serve: &clap::Command, key: &str, value: &toml::Value) -> String {
+    if value.is_table() {
+        return format!(
+            "the section [{key}] is unknown; all keys stand at the top, without a section"
+        );
+    }
+    // clap knows which flag is alike.
+    let flag = format!("--{}", key.replace('_', "-"));
+    let alike = serve.clone().try_get_matches_from(["serve", &flag]).err().and_then(|error| {
+        match error.get(ContextKind::SuggestedArg) {
+            Some(ContextValue::String(flag)) => Some(flag.trim_start_matches('-').to_owned()),
+            _ => None,
+        }
+    });
+    if let Some(alike) = alike {
+        return format!("unknown key {key:?}; did you mean {alike}?");
+    }
+    let known = serve.get_arguments().filter(|arg| is_key(arg)).filter_map(Arg::get_long);
+    let known: Vec<&str> = known.filter(|long| !matches!(*long, "config" | "help")).collect();
+    format!("unknown key {key:?}; known are {}", known.join(", "))
 }
 
 fn plain(value: &toml::Value) -> Option<String> {

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use clap::Args;
 use corelane::config::{FileFolder, FilesKey, ServeConfig};
-use corelane::flags::EngineArgs;
+use corelane::flags::{EngineArgs, no_file, number};
 use corelane::keys::{self, ApiKey, Given};
 use corelane::limits::{
-    CONNECTIONS, KEY_FILE_BYTES_MAX, PING_INTERVAL, QUEUE_SEQUENCES, QUEUE_TOKENS,
+    CONNECTIONS, CONTEXT_TOKENS_MAX, KEY_FILE_BYTES_MAX, PING_INTERVAL, QUEUE_SEQUENCES,
+    QUEUE_TOKENS, SLOTS_MAX,
 };
 use corelane::traces::Endpoint;
 use corelane::types::{Guessing, IoChoice, Pooling, Speculation};
 
 use super::random;
+use super::sampling::SamplingArgs;
 use super::template::TemplateArgs;
 
 const MIB: usize = 1 << 20;
@@ -35,6 +37,9 @@ Try it:
 pub struct ServeArgs {
     #[command(flatten)]
     pub engine: EngineArgs,
+    /// Refused with an explanation
+    #[arg(hide = true, value_name = "FILE", value_parser = no_file)]
+    file: Option<String>,
     /// Names of the model for clients, separated by commas; responses have the first one
     /// [default: that of --hf-repo, or the model's own]
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', help_heading = "Model")]
@@ -178,13 +183,23 @@ pub struct ServeArgs {
 
     /// Tokens in the KV cache, shared by all running requests; 0 chooses the length that the model
     /// was trained with, and 2048 for each further request, as far as memory goes
-    #[arg(short, long, value_name = "N", default_value_t = 0, help_heading = "Scheduling")]
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        allow_negative_numbers = true,
+        value_parser = number::<u32>(16, CONTEXT_TOKENS_MAX as u32),
+        help_heading = "Scheduling"
+    )]
     ctx_size: u32,
     /// Requests that run at once; the others wait in a queue (also -np)
     #[arg(
         long,
         value_name = "N",
         default_value_t = ServeConfig::default().parallel,
+        allow_negative_numbers = true,
+        value_parser = number::<usize>(1, SLOTS_MAX),
         help_heading = "Scheduling"
     )]
     parallel: usize,
@@ -287,6 +302,9 @@ pub struct ServeArgs {
     /// In a prompt to fill a gap, put the text after the gap first, as some models expect it
     #[arg(long, help_heading = "Generation")]
     spm_infill: bool,
+    /// Sampling and system message of requests that leave them out.
+    #[command(flatten)]
+    sampling: SamplingArgs,
     /// Seed of requests that set none; -1 draws a seed for each request
     #[arg(
         short,
@@ -404,6 +422,8 @@ impl ServeArgs {
             connections: self.max_connections,
             request_memory: self.request_memory.map(|mib| mib.saturating_mul(MIB)),
             n_predict,
+            sampling: self.sampling.defaults(),
+            system_prompt: self.sampling.system_prompt()?,
             spm_infill: self.spm_infill,
             seed: u64::try_from(self.seed).ok(),
             entropy: u64::from_ne_bytes(random::bytes()?),

@@ -63,11 +63,11 @@ fn measure(args: &TuneArgs) -> Result<(String, Source, Tuned), String> {
     let shows = std::io::stderr().is_terminal();
     let tuned = tune::tune(&loaded, &config, |what| {
         if shows {
-            eprint!("\r\x1b[Kmeasuring: {what}");
+            let _ = write!(std::io::stderr(), "\r\x1b[Kmeasuring: {what}");
         }
     });
     if shows {
-        eprint!("\r\x1b[K");
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
     Ok((loaded.info.name.clone(), source, tuned?))
 }

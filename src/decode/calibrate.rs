@@ -85,6 +85,28 @@ pub fn calibrate<B: Backend>(
     Ok(calibration)
 }
 
+/// Runs a step, and looks at what it gives. A file that was not completely downloaded may load, and answer with
+/// nothing or with one token for ever.
+///
+/// # Errors
+/// A sentence about the model, if its logits are no numbers or all the same.
+pub fn check_logits<B: Backend>(backend: &mut B) -> Result<(), String> {
+    if run(backend, 1, false).is_err() {
+        return Ok(()); // a model for embeddings alone may have no such step
+    }
+    let logits = backend.logits(0);
+    let wrong = if logits.iter().any(|logit| !logit.is_finite()) {
+        "some are no finite numbers"
+    } else if logits.iter().all(|logit| *logit == logits[0]) {
+        "all are the same"
+    } else {
+        return Ok(());
+    };
+    Err(format!(
+        "the model is broken: of the logits of a first token, {wrong}; is its file complete and undamaged?"
+    ))
+}
+
 /// The candidates among `most` threads: all, all but one, half of that and so on, one, and one
 /// thread that leads all others.
 pub fn candidates(most: usize) -> Vec<Threads> {

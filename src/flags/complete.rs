@@ -1,5 +1,6 @@
 //! `completions` and `man`: write the files that packages install beside a program.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Command};
@@ -12,10 +13,12 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the completions of a program.
+/// Prints the completions of a program. Ignores that standard output is closed.
 pub fn completions(args: &CompletionsArgs, mut program: Command) {
     let name = program.get_name().to_owned();
-    clap_complete::generate(args.shell, &mut program, name, &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut program, name, &mut script);
+    let _ = std::io::stdout().write_all(&script);
 }
 
 /// The folder for manual pages.

@@ -6,12 +6,14 @@ use std::time::Duration;
 use crate::config::ServeConfig;
 use crate::hub::{self, Model, Wanted};
 use crate::kernels::KernelChoice;
+use crate::limits::STEP_ROWS_MAX;
 use crate::model::load::Source;
 use crate::placement::{self, Claims, Placement, Topology, Wishes, cpu_quota};
 use crate::types::{CacheLayout, CacheType, FlashAttention, ItlTarget};
 use clap::Args;
 
 use super::hub::{HubArgs, shown};
+use super::{no_gpu, number};
 
 /// Model, step sizes, KV cache and lanes.
 #[derive(Clone, Debug, Args)]
@@ -35,6 +37,8 @@ pub struct EngineArgs {
         long,
         value_name = "N",
         default_value_t = ServeConfig::default().batch_rows,
+        allow_negative_numbers = true,
+        value_parser = number::<usize>(1, STEP_ROWS_MAX),
         help_heading = "Scheduling"
     )]
     batch_size: usize,
@@ -43,6 +47,8 @@ pub struct EngineArgs {
         long,
         value_name = "N",
         default_value_t = ServeConfig::default().ubatch_rows,
+        allow_negative_numbers = true,
+        value_parser = number::<usize>(1, STEP_ROWS_MAX),
         help_heading = "Scheduling"
     )]
     ubatch_size: usize,
@@ -72,7 +78,14 @@ pub struct EngineArgs {
     #[arg(long, help_heading = "KV cache")]
     swa_full: bool,
     /// Compute threads, at most one per decode core [default: the fastest number, by measurement]
-    #[arg(short, long, value_name = "N", help_heading = "Lanes")]
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = number::<usize>(1, 1024),
+        help_heading = "Lanes"
+    )]
     pub threads: Option<usize>,
     /// Core of the front lane, which runs HTTP and scheduling [default: the first]
     #[arg(long, value_name = "CORE", help_heading = "Lanes")]
@@ -95,9 +108,21 @@ pub struct EngineArgs {
         long,
         value_name = "LEVEL",
         default_value_t = ServeConfig::default().poll,
+        allow_negative_numbers = true,
+        value_parser = number::<u32>(0, 100),
         help_heading = "Lanes"
     )]
     poll: u32,
+    /// Refused with an explanation
+    #[arg(
+        long,
+        visible_alias = "gpu-layers",
+        hide = true,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = no_gpu
+    )]
+    n_gpu_layers: Option<String>,
 }
 
 /// A list of cores, as one value (clap would read a `Vec` as a repeated flag).

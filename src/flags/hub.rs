@@ -1,6 +1,6 @@
 //! The flags of a model by name, and the display of its download.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -95,7 +95,11 @@ pub fn shown() -> impl FnMut(Progress<'_>) {
     move |Progress { file, done, total, model }| {
         if first.is_none() {
             let needs = needs(total - done.min(total), model, memory::available_bytes());
-            if is_terminal { eprintln!("{needs}") } else { tracing::info!("{needs}") }
+            if is_terminal {
+                let _ = writeln!(std::io::stderr(), "{needs}");
+            } else {
+                tracing::info!("{needs}");
+            }
         }
         let first = *first.get_or_insert(done);
         if is_terminal {

@@ -6,6 +6,8 @@ pub mod hub;
 
 use std::cmp::Ordering;
 use std::ffi::OsString;
+use std::fmt::Display;
+use std::str::FromStr;
 
 use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
@@ -63,6 +65,7 @@ pub fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString>
         Some("-md") => "--model-draft".into(),
         Some("-fa") => "--flash-attn".into(),
         Some("-sys") => "--system-prompt".into(),
+        Some("-ngl") => "--n-gpu-layers".into(),
         Some("-hf" | "-hfr") => "--hf-repo".into(),
         Some("-hff") => "--hf-file".into(),
         Some("-hft") => "--hf-token".into(),
@@ -71,9 +74,49 @@ pub fn expand_short_names(args: impl Iterator<Item = OsString>) -> Vec<OsString>
     args.map(expand).collect()
 }
 
+/// The variables of flags that have an address of Kubernetes, such as `CORELANE_PORT=tcp://10.96.12.34:80` for a
+/// Service named `corelane`. They are not meant for this program, which takes them as not set.
+pub fn service_links(command: &clap::Command) -> Vec<String> {
+    command.get_arguments().map(variable).filter(|name| is_service_link(name)).collect()
+}
+
+/// Whether a variable has such an address.
+pub fn is_service_link(variable: &str) -> bool {
+    std::env::var(variable).is_ok_and(|value| {
+        ["tcp://", "udp://", "sctp://"].iter().any(|protocol| value.starts_with(protocol))
+    })
+}
+
+/// The name of a flag's variable.
+fn variable(arg: &Arg) -> String {
+    format!("CORELANE_{}", arg.get_id().as_str().to_uppercase())
+}
+
+/// Parses a number of a flag. The error says the range, also for one that is negative or no number.
+pub fn number<T: FromStr + Display + Clone + Send + Sync>(
+    low: T,
+    high: T,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
+    // Numbers out of the range are refused where all settings are checked.
+    move |text| text.parse().map_err(|_| format!("it must be from {low} to {high}"))
+}
+
+/// Refuses a flag that people bring along from programs for GPUs.
+pub fn no_gpu(_: &str) -> Result<String, String> {
+    Err("corelane computes on the CPU alone; leave -ngl out".into())
+}
+
+/// Refuses a model without `-m`.
+pub fn no_file(path: &str) -> Result<String, String> {
+    Err(format!("a model is named with -m, or with -hf for one of huggingface.co: -m {path}"))
+}
+
 /// Gives a flag an environment variable: `CORELANE_CTX_SIZE` for `--ctx-size`.
 pub fn with_variable(arg: Arg) -> Arg {
-    let name = format!("CORELANE_{}", arg.get_id().as_str().to_uppercase());
+    let name = variable(&arg);
+    if arg.is_positional() || arg.is_hide_set() || is_service_link(&name) {
+        return arg;
+    }
     match (arg.get_id().as_str(), arg.get_action()) {
         ("kv_unified", _) => arg, // undoes --no-kv-unified, which has a variable
         (_, ArgAction::SetTrue) => arg.env(name).value_parser(BoolishValueParser::new()),

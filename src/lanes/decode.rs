@@ -45,6 +45,7 @@ pub(super) fn make_models(
             tracing::warn!(%error, "the model's steps cannot be measured");
             Calibration::default()
         });
+    calibrate::check_logits(&mut served)?;
     let drafter = draft.map(|draft| draft.make(&served, |draft| draft)).transpose()?;
     Ok(Models { served, drafter, calibration })
 }

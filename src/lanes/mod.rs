@@ -311,6 +311,7 @@ impl Server {
                 .with_reasoning_budget(config.reasoning_budget)
                 .with_branches(states.is_some())
         });
+        let sampling = config.sampling.or(info.sampling);
         let model = Arc::new(ServedModel {
             vocab,
             info,
@@ -328,6 +329,8 @@ impl Server {
             spm_infill: config.spm_infill,
             guessing,
             n_predict: config.n_predict,
+            sampling,
+            system_prompt: config.system_prompt.clone(),
         });
         let workers = Starter {
             config,

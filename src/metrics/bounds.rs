@@ -1,7 +1,7 @@
 //! The bounds of the histograms. Times are in microseconds.
 //!
 //! Metrics that vLLM has, too, have vLLM's bounds (`vllm/v1/metrics/loggers.py`), so that its
-//! dashboards work. No other bound is exactly 1 or 10 µs: OpenMetrics requires the form 1e-06 and
+//! dashboards work, and smaller ones, because requests here may wait less than a millisecond. No other bound is exactly 1 or 10 µs: OpenMetrics requires the form 1e-06 and
 //! 1e-05, but the library writes 0.000001.
 
 /// Time from the request to its first token; vLLM's bounds.
@@ -30,14 +30,23 @@ pub const TTFT_US: [u64; 22] = [
     2_560_000_000,
 ];
 
-/// Time between two tokens; vLLM's bounds.
-pub const ITL_US: [u64; 19] = [
-    10_000, 25_000, 50_000, 75_000, 100_000, 150_000, 200_000, 300_000, 400_000, 500_000, 750_000,
-    1_000_000, 2_500_000, 5_000_000, 7_500_000, 10_000_000, 20_000_000, 40_000_000, 80_000_000,
+/// Time between two tokens; vLLM's bounds from 10 ms on.
+pub const ITL_US: [u64; 22] = [
+    1_000, 2_000, 5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 150_000, 200_000, 300_000,
+    400_000, 500_000, 750_000, 1_000_000, 2_500_000, 5_000_000, 7_500_000, 10_000_000, 20_000_000,
+    40_000_000, 80_000_000,
 ];
 
-/// A request's whole time, and its parts; vLLM's bounds.
-pub const REQUEST_US: [u64; 21] = [
+/// A request's whole time, and its parts; vLLM's bounds from 0.3 s on.
+pub const REQUEST_US: [u64; 29] = [
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
     300_000,
     500_000,
     800_000,

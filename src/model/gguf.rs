@@ -102,6 +102,22 @@ impl Gguf {
         }
     }
 
+    /// A text; `None` if this key has none.
+    pub fn text(&self, key: &str) -> Option<String> {
+        let id = self.find(key)?;
+        // SAFETY: the context is live and the key exists. Its text, which ends with a NUL, is copied.
+        unsafe {
+            if sys::gguf_get_kv_type(self.raw(), id) != sys::GGUF_TYPE_STRING {
+                return None;
+            }
+            Some(
+                CStr::from_ptr(sys::gguf_get_val_str(self.raw(), id))
+                    .to_string_lossy()
+                    .into_owned(),
+            )
+        }
+    }
+
     /// An array of strings; `None` if this key has none.
     pub fn strings(&self, key: &str) -> Option<Vec<CString>> {
         let (id, length) = self.array(key, sys::GGUF_TYPE_STRING)?;
@@ -152,6 +168,13 @@ impl Gguf {
         let key = c_string(key);
         // SAFETY: the context is live; the key is copied.
         unsafe { sys::gguf_set_val_u32(self.raw(), key.as_ptr(), value) };
+    }
+
+    /// Sets a truth value.
+    pub fn set_flag(&mut self, key: &str, value: bool) {
+        let key = c_string(key);
+        // SAFETY: the context is live, and the key is copied.
+        unsafe { sys::gguf_set_val_bool(self.raw(), key.as_ptr(), value) };
     }
 
     /// Sets a float.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::Read;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -21,8 +22,10 @@ use super::vocab::Vocab;
 use super::{builtin, checked, library};
 use crate::kernels::formats::STRIP_ROWS;
 use crate::kernels::ggml::{self, Packed};
-use crate::kernels::{InstructionSet, KernelChoice, TYPES};
+use crate::kernels::{InstructionSet, KernelChoice};
+use crate::limits::{LLAMA_SAMPLING_MAX, SEQUENCE_TOKENS_MAX};
 use crate::memory::{available_bytes, gib};
+use crate::types::defaults::SamplingDefaults;
 use crate::types::printable::one_line;
 use crate::types::{KernelsInfo, ModelInfo, OtherMatrices, Pooling};
 
@@ -114,6 +117,40 @@ pub enum LoadError {
     /// The model has no tokenizer.
     #[error("{0} has no tokenizer in it, so it cannot be prompted with text")]
     NoVocabulary(PathBuf),
+    /// The file is a later part of a model in several files.
+    #[error("{path} is a later part of a model in several files; name the first one: {first}")]
+    LaterPart {
+        /// The file.
+        path: PathBuf,
+        /// The first file.
+        first: String,
+    },
+    /// The file holds something else than a model.
+    #[error("{path} is {what}, and no model")]
+    NoModel {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
+    /// The model is of a kind that is not served.
+    #[error(
+        "{path} is a model with an encoder ({architecture}); corelane serves models without one"
+    )]
+    Encoder {
+        /// The file.
+        path: PathBuf,
+        /// The architecture.
+        architecture: String,
+    },
+    /// The file says that the model was trained with texts of an impossible length.
+    #[error("{path} says that its context has {tokens} tokens; it must be from 1 to {}", i32::MAX)]
+    NoContext {
+        /// The file.
+        path: PathBuf,
+        /// The number as llama.cpp reads it.
+        tokens: i32,
+    },
     /// The system refused memory for the built-in model.
     #[error("cannot place the built-in model in memory: {0}")]
     BuiltIn(std::io::Error),
@@ -209,16 +246,23 @@ fn load_source(
 
 fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
     let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
-    let mut file = File::open(path).map_err(unreadable)?;
-    let metadata = file.metadata().map_err(unreadable)?;
+    // To open a pipe would wait for a writer.
+    let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(LoadError::NotAFile(path.to_owned()));
     }
+    let mut file = File::open(path).map_err(unreadable)?;
     let mut magic = Vec::new();
     file.by_ref().take(4).read_to_end(&mut magic).map_err(unreadable)?;
     if magic != b"GGUF" {
         let found = String::from_utf8_lossy(&magic).into_owned();
         return Err(LoadError::NotGguf { path: path.to_owned(), found });
+    }
+    if let Some(first) = shards::first_of(path) {
+        return Err(LoadError::LaterPart { path: path.to_owned(), first });
+    }
+    if let Some(what) = Gguf::open(path).and_then(|gguf| other_than_model(&gguf)) {
+        return Err(LoadError::NoModel { path: path.to_owned(), what });
     }
     let tensors: Vec<_> = shards::tensors(path).collect(); // none if llama.cpp cannot read them
     if let Some(TensorInfo { name, type_name, .. }) = tensors.iter().find(|of| !of.is_computable())
@@ -239,13 +283,38 @@ fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Bytes of the rows that fill up the last strip of a packed matrix, or that of each expert.
+/// What a file holds, if it says that this is no model.
+fn other_than_model(gguf: &Gguf) -> Option<String> {
+    match &*gguf.text("general.type")? {
+        "model" => None,
+        "adapter" => Some("an adapter for a model (LoRA)".into()),
+        "mmproj" => Some("the part of a model that sees or hears (mmproj)".into()),
+        "imatrix" => Some("an importance matrix, which programs that quantise read".into()),
+        "vocab" => Some("a vocabulary without weights".into()),
+        other => Some(format!("a file of the type {:?}", one_line(other, NAME_CHARS_MAX))),
+    }
+}
+
+/// Bytes by which a matrix, or those of all experts, are larger packed than in the file: rows that fill up the last
+/// strip, and in some types signs that the file leaves out.
 fn padding_bytes(tensor: &TensorInfo) -> u64 {
-    let [_, rows, ..] = tensor.dims;
-    let is_packed = TYPES.contains(&tensor.type_number.cast_signed()) && rows > 0;
-    let row_bytes = |rows| tensor.bytes / rows; // of all experts
-    let padding = rows.next_multiple_of(STRIP_ROWS as u64) - rows;
-    if is_packed { row_bytes(rows).saturating_mul(padding) } else { 0 }
+    let [columns, rows, experts @ ..] = tensor.dims;
+    // The sizes are those of all instruction sets.
+    let kernel = InstructionSet::ALL[0].kernel(tensor.type_number.cast_signed());
+    // No row is longer, so no size of a strip overflows.
+    let (Some(kernel), Ok(columns)) = (kernel, u32::try_from(columns)) else { return 0 };
+    if !(columns as usize).is_multiple_of(kernel.block_columns) {
+        return 0; // not packed
+    }
+    let strip = (kernel.strip_bytes)(columns as usize) as u64;
+    let strips =
+        experts.iter().fold(rows.div_ceil(STRIP_ROWS as u64), |all, n| all.saturating_mul(*n));
+    strips.saturating_mul(strip).saturating_sub(tensor.bytes)
+}
+
+/// Bytes by which the weights of a model are larger in memory than in its files.
+pub fn bytes_added(path: &Path) -> u64 {
+    shards::tensors(path).map(|tensor| padding_bytes(&tensor)).fold(0, u64::saturating_add)
 }
 
 /// Size of a model's other files.
@@ -279,8 +348,20 @@ fn open(
     let loaded = library::guarded(|| LlamaModel::load_from_file(backend, path, &params));
     let model = loaded
         .map_err(|_| LoadError::Refused { path: shown.to_owned(), reason: library::error() })?;
-    if model.n_vocab() <= 0 {
+    if model.n_vocab() <= 0 || vocab_type(&model) == sys::LLAMA_VOCAB_TYPE_NONE {
         return Err(LoadError::NoVocabulary(shown.to_owned()));
+    }
+    // SAFETY: the model is live.
+    let (has_encoder, tokens) = unsafe {
+        (sys::llama_model_has_encoder(raw(&model)), sys::llama_model_n_ctx_train(raw(&model)))
+    };
+    if has_encoder {
+        let architecture = model.meta_val_str("general.architecture").unwrap_or_default();
+        let architecture = one_line(&architecture, NAME_CHARS_MAX);
+        return Err(LoadError::Encoder { path: shown.to_owned(), architecture });
+    }
+    if tokens < 1 {
+        return Err(LoadError::NoContext { path: shown.to_owned(), tokens });
     }
     let info = describe(&model, shown, path);
     Ok((model, info))
@@ -309,6 +390,7 @@ fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
         pooling: pooling(model).filter(|pooling| *pooling != Pooling::Rank || ranks),
         ranks,
         // (LlamaModel::chat_template passes a pointer to a name that it has freed.)
+        sampling: sampling(model),
         rank_template: model.meta_val_str("tokenizer.chat_template.rerank").ok(),
         sees_ahead: meta(model, "attention.causal").is_some_and(|causal| causal == "false"),
         chat_template: model.chat_template(None).ok().and_then(|t| t.to_string().ok()),
@@ -316,6 +398,25 @@ fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
         window: u32::try_from(unsafe { sys::llama_model_n_swa(raw(model)) }).unwrap_or(0),
         is_recurrent: model.is_recurrent() || model.is_hybrid(),
         kernels: KernelsInfo::default(),
+    }
+}
+
+/// The sampling that a file advises. A value that is no number, or out of the range of a flag, is left out.
+fn sampling(model: &LlamaModel) -> SamplingDefaults {
+    let text = |key: &str| model.meta_val_str(&format!("general.sampling.{key}")).ok();
+    let float = |key, range: RangeInclusive<f32>| {
+        text(key)?.parse::<f32>().ok().filter(|value| range.contains(value))
+    };
+    let whole = |key| text(key)?.parse::<i64>().ok();
+    SamplingDefaults {
+        temperature: float("temp", 0.0..=LLAMA_SAMPLING_MAX as f32),
+        top_k: whole("top_k").map(|k| u32::try_from(k).unwrap_or(0)),
+        top_p: float("top_p", 0.0..=1.0),
+        min_p: float("min_p", 0.0..=1.0),
+        repeat_penalty: float("penalty_repeat", 0.01..=10.0),
+        repeat_last_n: whole("penalty_last_n")
+            .map(|n| u32::try_from(n).unwrap_or(SEQUENCE_TOKENS_MAX as u32)),
+        ..SamplingDefaults::default()
     }
 }
 
@@ -422,15 +523,19 @@ mod tests {
     /// A file of 18 bytes a row would take 16 times as much.
     #[test]
     fn the_rows_that_fill_up_a_strip_count() {
-        let bytes_of = |kind, rows, experts| {
+        let bytes_of = |kind, dims| {
             let mut header = Gguf::empty();
-            header.add_tensor("blk.0.ffn_up.weight", kind, [32, rows, experts]);
+            header.add_tensor("blk.0.ffn_up.weight", kind, dims);
             padding_bytes(&header.tensors()[0])
         };
-        assert_eq!(bytes_of(sys::GGML_TYPE_Q4_0, 1, 1), 15 * 18);
-        assert_eq!(bytes_of(sys::GGML_TYPE_Q4_0, 17, 3), 15 * 3 * 18);
-        assert_eq!(bytes_of(sys::GGML_TYPE_Q4_0, 32, 3), 0);
-        assert_eq!(bytes_of(sys::GGML_TYPE_F32, 1, 1), 0, "not packed");
+        // A strip of 16 rows x 18 bytes is rounded up to 320.
+        assert_eq!(bytes_of(sys::GGML_TYPE_Q4_0, [32, 1, 1]), 320 - 18);
+        assert_eq!(bytes_of(sys::GGML_TYPE_Q4_0, [32, 17, 3]), 3 * (640 - 17 * 18));
+        assert_eq!(bytes_of(sys::GGML_TYPE_Q4_0, [64, 32, 3]), 0);
+        assert_eq!(bytes_of(sys::GGML_TYPE_F32, [32, 1, 1]), 0, "not packed");
+        assert_eq!(bytes_of(sys::GGML_TYPE_Q4_K, [32, 1, 1]), 0, "no whole block, so not packed");
+        // 16 rows of 74 bytes; a tile has 8 x 144 of codes and a head of 160.
+        assert_eq!(bytes_of(sys::GGML_TYPE_IQ2_XS, [256, 16, 1]), 8 * 144 + 192 - 16 * 74);
     }
 
     #[test]

@@ -53,6 +53,9 @@ impl LlamaTokenizer {
 
     /// Tokenises a text. `around` adds the tokens around a whole text, `control` reads the spelling
     /// of control tokens as these tokens, and `guarded` removes the marks of [`Specials::guarded`].
+    ///
+    /// Where the vocabulary asks for a token before each text, a whole text and a chat begin with it exactly once,
+    /// whether they are written with it or not.
     pub fn tokenize(
         &self,
         text: &str,
@@ -60,7 +63,8 @@ impl LlamaTokenizer {
         control: bool,
         guarded: bool,
     ) -> Result<Vec<TokenId>, TokenizeError> {
-        let [before, after] = if around { self.around } else { [None; 2] };
+        let before = self.around[0].filter(|_| around || guarded);
+        let after = self.around[1].filter(|_| around);
         // Each token has a byte or more, except those around the text and a space that some
         // tokenisers add. With this room llama.cpp need not run twice.
         let mut tokens = Vec::with_capacity(text.len() + 4);
@@ -75,6 +79,9 @@ impl LlamaTokenizer {
                     }
                 }
             }
+        }
+        if let Some(before) = before {
+            keep_one(before, &mut tokens);
         }
         tokens.extend(after);
         Ok(tokens)
@@ -103,6 +110,12 @@ impl LlamaTokenizer {
             }
         }
     }
+}
+
+/// Keeps one of the first tokens that are all `token`.
+fn keep_one(token: TokenId, tokens: &mut Vec<TokenId>) {
+    let count = tokens.iter().take_while(|other| **other == token).count();
+    tokens.drain(..count.saturating_sub(1));
 }
 
 /// Cuts in runs of characters for which the regular expressions of some vocabularies take a time

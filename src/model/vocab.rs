@@ -185,6 +185,11 @@ impl Vocab {
         &self.spellings
     }
 
+    /// The text of the token that begins every whole text and every chat; `None` if the vocabulary asks for none.
+    pub fn first_text(&self) -> Option<Cow<'_, str>> {
+        self.pair.first.map(|_| self.bos_text())
+    }
+
     /// The spelling of the token at the start of a text; empty if there is none.
     pub fn bos_text(&self) -> Cow<'_, str> {
         self.bos.map_or(Cow::default(), |token| String::from_utf8_lossy(self.spelling_of(token)))

@@ -30,6 +30,17 @@ pub use quota::cpu_quota;
 pub const CORES_MAX: usize = 512;
 const _: () = assert!(CORES_MAX <= compute::THREADS_MAX);
 
+/// Why the lanes are not pinned. [`Topology::place_beside`] knows two reasons.
+pub fn why_not_pinned() -> String {
+    let cores = Topology::read().map_or(0, |topology| topology.cores.len());
+    match cpu_quota() {
+        Some(quota) if quota < cores as f64 => {
+            format!("the control group allows the time of {quota:.1} of {cores} cores")
+        }
+        _ => "another corelane runs on their cores".to_owned(),
+    }
+}
+
 /// The kernel's files about processors.
 const SYSFS: &str = "/sys/devices/system/cpu";
 

@@ -15,8 +15,11 @@ pub(super) fn tokens_before(
 ) -> heapless::Vec<u32, BRANCHES_MAX> {
     let bytes = |id: &TokenId| vocab.spelling_of(*id).len();
     let all: usize = ids.iter().map(bytes).sum();
-    // Some tokenisers put a space before the text.
-    let Some(more) = all.checked_sub(text_bytes).filter(|more| *more <= 1) else {
+    // Some tokenisers put a space before the text, and the vocabulary may ask for a token before it.
+    let first = vocab.first_text().map_or(0, |text| text.len());
+    let is_known =
+        |more: &usize| *more <= 1 || more.checked_sub(first).is_some_and(|space| space <= 1);
+    let Some(more) = all.checked_sub(text_bytes).filter(is_known) else {
         return heapless::Vec::new();
     };
     let before = |place: &usize| {

@@ -23,7 +23,7 @@ use crate::api::request::GenerationRequest;
 use crate::api::route::Action;
 use crate::api::tools::no_parameters;
 use crate::api::write::{bytes_inside, push_json};
-use crate::chat::conversation::{Tool, ToolChoice};
+use crate::chat::conversation::{Content, Message, Role, Tool, ToolChoice};
 use crate::chat::output::{ParserOptions, ReasoningEnd, ToolSyntax};
 use crate::chat::prompt::{ChatError, ChatPrompt, Tokens};
 use crate::constraint::{
@@ -56,7 +56,7 @@ pub(super) fn render(
     model: &ServedModel,
     now: OffsetDateTime,
 ) -> Result<Box<GenerationRequest>, ApiError> {
-    chat.join_turns();
+    complete(&mut chat, model);
     let budget = SchemaBudget::of_tools();
     chat.conversation.tools.iter_mut().try_for_each(|tool| prepare_schema(tool, &budget))?;
     let mut form_field = None;
@@ -273,7 +273,10 @@ pub(super) fn job(
     let choices = n * prompts.len();
     let shown = prompts.iter().filter(|_| request.reply.with_prompts);
     let shown = shown.map(|(ids, _)| json_of(ids, &model.vocab)).collect();
-    let facts = PromptFacts { choices, n, seed, echo, prompts: shown, ..request.facts };
+    let defaults = model.sampling.without(request.given);
+    let mut sampling = request.sampling;
+    sampling.set(defaults);
+    let facts = PromptFacts { choices, n, seed, defaults, echo, prompts: shown, ..request.facts };
     bytes += request.make_reply.bytes(choices) + facts.bytes();
     let prompt_tokens = prompts.iter().map(|(ids, _)| ids.len() as u64).sum();
     let requested = request.advanced.as_deref();
@@ -300,7 +303,7 @@ pub(super) fn job(
         max_tokens,
         // As in llama-server: the choices of a prompt have different seeds, and each prompt has the
         // same ones.
-        sampling: Sampling { seed: seed.wrapping_add((choice % n) as u64), ..request.sampling },
+        sampling: Sampling { seed: seed.wrapping_add((choice % n) as u64), ..sampling },
         advanced: advanced.clone(),
         priority: request.urgency.priority.max(envelope.priority_min),
         key: envelope.key,
@@ -368,6 +371,17 @@ pub(super) fn check(request: &GenerationRequest, model: &ServedModel) -> Result<
         return Err(ApiError::field("n", message));
     }
     Ok(())
+}
+
+/// Joins the turns of a conversation, and gives it the server's system message if it begins with none.
+pub(super) fn complete(chat: &mut ChatRequest, model: &ServedModel) {
+    chat.join_turns();
+    let messages = &mut chat.conversation.messages;
+    let begins = messages.first().is_some_and(|m| matches!(m.role, Role::System | Role::Developer));
+    if let Some(text) = model.system_prompt.as_ref().filter(|_| !begins) {
+        let content = Content::Text(text.clone());
+        messages.insert(0, Message { role: Role::System, content, ..Message::default() });
+    }
 }
 
 /// The prompt of a conversation, as text. `form_field` is the field that constrains the answer.

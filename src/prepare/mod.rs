@@ -148,7 +148,7 @@ pub fn advance(
             tokens::push_content(&mut answer, &String::from_utf8_lossy(&bytes));
         }
         Request::CountTokens(mut chat, push) => {
-            chat.join_turns();
+            generate::complete(&mut chat, model);
             let text = generate::chat_prompt(&chat, model, now, None)?.text;
             if text.len() > piece_bytes {
                 return Ok(Step::More(Request::CountPrompt(text, push)));
@@ -164,9 +164,14 @@ pub fn advance(
             ollama::push_loading(&mut answer, loading, &model, envelope.created);
         }
         Request::ShowModel => ollama::push_show(&mut answer, &model.facts()),
-        Request::ApplyTemplate(chat) => {
+        Request::ApplyTemplate(mut chat) => {
+            generate::complete(&mut chat, model);
             let prompt = generate::chat_prompt(&chat, model, now, None)?;
-            tokens::push_prompt(&mut answer, &vocab.unguarded(&prompt.text));
+            // As in llama-server: `/completion` adds that token again.
+            let text = vocab.unguarded(&prompt.text);
+            let first = vocab.first_text().filter(|first| !first.is_empty());
+            let text = first.and_then(|first| text.strip_prefix(&*first)).unwrap_or(&text);
+            tokens::push_prompt(&mut answer, text);
         }
     }
     Ok(Step::Done(Prepared::Answer(answer)))
@@ -207,6 +212,8 @@ mod tests {
             guessing: Guessing::default(),
             store_bytes: 0,
             n_predict: None,
+            sampling: crate::types::defaults::SamplingDefaults::default(),
+            system_prompt: None,
         }
     }
 

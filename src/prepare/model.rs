@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::api::model::Model;
 use crate::chat::prompt::ChatModel;
 use crate::model::vocab::Vocab;
+use crate::types::defaults::SamplingDefaults;
 use crate::types::{Calibration, Guessing, ModelInfo, Pooling};
 
 /// The facts of the embed lane.
@@ -67,6 +68,10 @@ pub struct ServedModel {
     pub guessing: Guessing,
     /// The server's default for `max_tokens`.
     pub n_predict: Option<u32>,
+    /// The sampling of requests that do not say: that of the flags, or else of the model's file.
+    pub sampling: SamplingDefaults,
+    /// The system message of chats that begin with none.
+    pub system_prompt: Option<String>,
 }
 
 impl ServedModel {

@@ -295,6 +295,7 @@ async fn accept(listening: Listening, listener: front_io::Listener, peer: Option
 
 /// Serves a connection, if there is a place for it. Otherwise closes it.
 fn admit(front: &Rc<Front>, stream: Stream, peer: Option<IpAddr>) {
+    let is_unix = peer.is_some();
     let Some(peer) = peer.or_else(|| Some(stream.peer()?.ip())) else {
         return; // it has left already
     };
@@ -304,7 +305,8 @@ fn admit(front: &Rc<Front>, stream: Stream, peer: Option<IpAddr>) {
         Some(place) => {
             stream.send_at_once();
             front.opened();
-            front_io::spawn(connection::serve(front.clone(), stream, place, timer)).detach();
+            let shown = (!is_unix).then_some(peer);
+            front_io::spawn(connection::serve(front.clone(), stream, place, timer, shown)).detach();
         }
         None => front.counters().connections_dropped.increment(),
     }

@@ -4,6 +4,7 @@
 //! Plain data. Nothing here reads a clock or does I/O.
 
 pub mod chain;
+pub mod defaults;
 pub mod digits;
 mod file_id;
 mod ids;
@@ -234,6 +235,23 @@ impl Sampling {
     pub fn greedy() -> Self {
         Self { temperature: 0.0, ..Self::default() }
     }
+
+    /// Sets the fields that have a value.
+    pub fn set(&mut self, defaults: defaults::SamplingDefaults) {
+        fn set<T>(field: &mut T, value: Option<T>) {
+            if let Some(value) = value {
+                *field = value;
+            }
+        }
+        set(&mut self.temperature, defaults.temperature);
+        set(&mut self.top_k, defaults.top_k);
+        set(&mut self.top_p, defaults.top_p);
+        set(&mut self.min_p, defaults.min_p);
+        set(&mut self.repeat_penalty, defaults.repeat_penalty);
+        set(&mut self.repeat_last_n, defaults.repeat_last_n);
+        set(&mut self.presence_penalty, defaults.presence_penalty);
+        set(&mut self.frequency_penalty, defaults.frequency_penalty);
+    }
 }
 
 /// The type of the numbers in the KV cache.
@@ -459,6 +477,8 @@ pub struct ModelInfo {
     pub ranks: bool,
     /// The prompt of a pair to rank, with `{query}` and `{document}`, if the model has one.
     pub rank_template: Option<String>,
+    /// The sampling that its makers advise (`general.sampling` in the file).
+    pub sampling: defaults::SamplingDefaults,
     /// Whether tokens also attend to later ones. Such a model cannot generate text.
     pub sees_ahead: bool,
     /// The tokens of the sliding window that some layers have; 0 without one.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use corelane::model::gguf::Gguf;
 use corelane::placement::Claims;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -138,6 +139,75 @@ fn a_bad_model_is_one_clear_line() {
     }
 }
 
+/// The built-in model with other facts in its header, and a part of its weights changed.
+fn odd_model(name: &str, change: impl Fn(&mut Gguf), weights: impl Fn(&mut [u8])) -> PathBuf {
+    let whole = corelane::model::builtin::GGUF;
+    let mut gguf = Gguf::from_bytes(whole).unwrap();
+    let mut data = whole[gguf.header().len()..].to_vec();
+    change(&mut gguf);
+    weights(&mut data);
+    scratch(name, &[gguf.header(), data].concat())
+}
+
+#[test]
+fn a_file_that_is_no_model_to_serve_is_one_clear_line() {
+    let same = |_: &mut [u8]| ();
+    let refused_file = |path: PathBuf| {
+        let line = refused(&["-m", path.to_str().unwrap()]);
+        std::fs::remove_file(&path).unwrap();
+        line
+    };
+    for (kind, said) in [
+        ("adapter", "is an adapter for a model (LoRA), and no model"),
+        ("mmproj", "is the part of a model that sees or hears (mmproj), and no model"),
+        ("imatrix", "is an importance matrix, which programs that quantise read, and no model"),
+        ("cake", "is a file of the type \"cake\", and no model"),
+    ] {
+        let change = |gguf: &mut Gguf| gguf.set_text("general.type", kind);
+        let line = refused_file(odd_model(&format!("of-type-{kind}.gguf"), change, same));
+        assert!(line.contains(said), "{line}");
+    }
+    let model =
+        odd_model("of-type-model.gguf", |gguf| gguf.set_text("general.type", "model"), same);
+    drop(Running::start(&["-m", model.to_str().unwrap()]));
+    std::fs::remove_file(&model).unwrap();
+
+    let later = scratch("part-00002-of-00003.gguf", corelane::model::builtin::GGUF);
+    let line = refused_file(later);
+    assert!(
+        line.contains("name the first one: ") && line.contains("part-00001-of-00003.gguf"),
+        "{line}"
+    );
+
+    let pipe = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pipe.gguf");
+    let _ = std::fs::remove_file(&pipe);
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    assert!(refused_file(pipe).contains("is not a file"));
+
+    let none = |gguf: &mut Gguf| {
+        gguf.set_text("tokenizer.ggml.model", "none");
+        gguf.set_number("qwen3.vocab_size", 2048);
+    };
+    let line = refused_file(odd_model("no-words.gguf", none, same));
+    assert!(line.contains("has no tokenizer"), "{line}");
+    for tokens in [0, 1 << 31, u32::MAX] {
+        let change = |gguf: &mut Gguf| gguf.set_number("qwen3.context_length", tokens);
+        let line = refused_file(odd_model(&format!("context-{tokens}.gguf"), change, same));
+        assert!(
+            line.contains("its context has") && line.contains("from 1 to 2147483647"),
+            "{line}"
+        );
+    }
+    // As a download has it that was interrupted in a file of the full length.
+    let zeros = |data: &mut [u8]| data.fill(0);
+    let line = refused_file(odd_model("zeros.gguf", |_| (), zeros));
+    assert!(line.contains("the model is broken") && line.contains("all are the same"), "{line}");
+    let ones = |data: &mut [u8]| data.fill(0xFF);
+    let line = refused_file(odd_model("ones.gguf", |_| (), ones));
+    assert!(line.contains("the model is broken: of the logits"), "{line}");
+}
+
 #[test]
 fn a_text_that_is_no_template_is_refused_at_the_start() {
     let line = refused(&["--chat-template", "chatmel"]);
@@ -212,12 +282,33 @@ fn impossible_values_say_what_would_be_right() {
     assert!(refused(&["--poll", "101"]).contains("--poll is 101; it must be from 0 to 100"));
     assert!(refused(&["-c", "3"]).contains("--ctx-size is 3; it must be from 16"));
     assert!(refused(&["-n", "0"]).contains("--n-predict is 0"));
-    assert!(refused(&["--log", "a=b=c"]).contains("not a log filter"));
+    assert!(refused(&["--log", "a[=info"]).contains("not a log filter"));
+    for word in ["loud", "llama.cpp=loud", "info,verbose"] {
+        let line = refused(&["--log", word]);
+        assert!(line.contains("is no level; the levels are error, warn, info"), "{line}");
+    }
     let refused_otlp = refused(&["--otlp-endpoint", "127.0.0.1:4317"]);
     assert!(refused_otlp.contains("such as http://127.0.0.1:4318"), "{refused_otlp}");
     // Usage errors are clap's, with its exit code.
     for args in [&["serve", "--port", "x"][..], &["serve", "--nope"], &["nope"], &[]] {
         assert_eq!(run(args).status.code(), Some(2), "{args:?}");
+    }
+    for (args, said) in [
+        (&["serve", "-ngl", "99"][..], "corelane computes on the CPU alone; leave -ngl out"),
+        (&["serve", "--gpu-layers", "-1"], "corelane computes on the CPU alone"),
+        (&["serve", "-c", "-5"], "it must be from 16 to 67108864"),
+        (&["serve", "-np", "-1"], "it must be from 1 to 256"),
+        (&["serve", "-b", "-1"], "it must be from 1 to 2048"),
+        (&["serve", "-t", "-1"], "it must be from 1 to"),
+        (&["serve", "--poll", "-1"], "it must be from 0 to 100"),
+        (&["serve", "model.gguf"], "a model is named with -m"),
+        (&["chat", "model.gguf"], "a model is named with -m"),
+        (&["run", "model.gguf"], "a model is named with -m"),
+        (&["rm"], "corelane model rm"),
+    ] {
+        let output = run(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(said), "{args:?}: {stderr}");
     }
     let output = run(&["serve", "--kernels", "fast"]);
     assert!(
@@ -225,6 +316,50 @@ fn impossible_values_say_what_would_be_right() {
     );
     let output = run(&["serve", "--decode-cores", "3-1"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("looks like 1-3,6"));
+}
+
+/// Kubernetes sets CORELANE_PORT for a Service named corelane.
+#[test]
+fn a_variable_with_an_address_of_kubernetes_is_not_read() {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("service-links.log");
+    let mut command = corelane(&["serve", "--ops-addr", "none"]);
+    for (name, value) in [("PORT", "tcp://10.96.12.34:80"), ("CONFIG", "tcp://10.96.12.34:81")] {
+        command.env(format!("CORELANE_{name}"), value);
+    }
+    // Port 8080 is the default, so the file chooses another one.
+    command.args(["--host", "127.0.0.1"]).stderr(std::fs::File::create(&file).unwrap());
+    let taken = TcpListener::bind("127.0.0.1:8080"); // or by another program
+    let output = command.output().unwrap();
+    drop(taken);
+    assert_eq!(output.status.code(), Some(1));
+    let log = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(log.contains("the variable CORELANE_PORT is ignored"), "{log}");
+    assert!(log.contains("port 8080 of 127.0.0.1 is in use by another program"), "{log}");
+}
+
+/// Nobody may read what a command says.
+#[test]
+fn a_closed_pipe_ends_every_command_quietly() {
+    for args in [
+        &["completions", "bash"][..],
+        &["doctor"],
+        &["--help"],
+        &["--version"],
+        &["serve", "--help"],
+        &["model", "list"],
+        &["serve", "--port", "x"],
+        &["serve", "-m", "/nonexistent.gguf", "--port", "0", "--ops-addr", "none"],
+        &["run", "-n", "1", "Hello"],
+        &["bench", "--help"],
+        &["bench", "completions", "fish"],
+    ] {
+        let mut command = corelane(args);
+        let closed = || std::io::pipe().unwrap().1;
+        let ended = command.stdout(closed()).stderr(closed()).status().unwrap();
+        assert_eq!(ended.signal(), None, "{args:?}");
+        assert!(ended.code().is_some_and(|code| code <= 2), "{args:?}: {ended}");
+    }
 }
 
 /// Lets a server run with little lockable memory, as containers often have.
@@ -317,7 +452,7 @@ fn a_configuration_file_stands_behind_environment_and_flags() {
     let running = Running::start(&["--config", path]);
     let mut client = Client::connect(running.address);
     assert_eq!(client.get("/v1/models").json()["data"][0]["id"], "from-file");
-    assert!(running.banner.contains("for 3 requests at once"), "{}", running.banner);
+    assert!(running.banner.contains("shared by 3 requests"), "{}", running.banner);
     assert_eq!(client.post("/v1/completions", r#"{"prompt":"a"}"#).status, 401);
     let body = r#"{"prompt":"a","ignore_eos":true}"#;
     let keyed = post_bytes("/v1/completions", body).replacen("Host", "X-Api-Key: k2\r\nHost", 1);
@@ -328,8 +463,15 @@ fn a_configuration_file_stands_behind_environment_and_flags() {
     assert_eq!(models["data"][0]["id"], "from-flag");
 
     for (name, content, part) in [
-        ("bad-key.toml", "prot = 1", "unknown key \"prot\"; known are"),
+        ("bad-key.toml", "blue = 1", "unknown key \"blue\"; known are"),
+        ("near-key.toml", "ctx_sise = 4096", "unknown key \"ctx_sise\"; did you mean ctx-size?"),
+        (
+            "section.toml",
+            "[server]\nport = 1",
+            "the section [server] is unknown; all keys stand at the top",
+        ),
         ("bad-toml.toml", "port = ", "is not valid TOML"),
+        ("unquoted.toml", "alias = mymodel", "a text stands in quotes"),
         ("bad-type.toml", "[port]\na = 1", "port must be a string, a number"),
         ("bad-value.toml", "parallel = 1000", "it must be from 1 to 256"),
     ] {
@@ -357,7 +499,7 @@ fn the_kv_cache_is_one_or_several_as_file_and_flags_say() {
         args.extend(flag);
         let running = Running::start(&args);
         // Of 2,048 cells one request may have all that the model takes, or its share.
-        let each = if is_one { "at most 1024 each" } else { "at most 256 each" };
+        let each = if is_one { "one may use 1024, as many as" } else { "one may use 256" };
         assert!(running.banner.contains(each), "{content} {flag:?}: {}", running.banner);
     }
 }
@@ -367,6 +509,137 @@ fn the_example_of_a_configuration_file_is_one() {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/corelane.toml");
     let running = Running::start(&["--config", file.to_str().unwrap()]);
     assert_eq!(Client::connect(running.address).get("/health").status, 200);
+}
+
+/// A request counts first, then the flag, then the model's file, then the API.
+#[test]
+fn sampling_and_a_system_message_have_defaults() {
+    let advise = |gguf: &mut Gguf| {
+        gguf.set_float("general.sampling.temp", 0.25);
+        gguf.set_number("general.sampling.top_k", 7);
+        gguf.set_float("general.sampling.top_p", 3.0); // no probability
+    };
+    let file = odd_model("advised.gguf", advise, |_| ());
+    let running = Running::start(&[
+        "-m",
+        file.to_str().unwrap(),
+        "--temp",
+        "0",
+        "--presence-penalty",
+        "-0.5",
+        "--system-prompt",
+        "You rhyme.",
+    ]);
+    std::fs::remove_file(&file).unwrap();
+    let mut client = Client::connect(running.address);
+    let props = client.get("/props").json();
+    let shown = |settings: &serde_json::Value| {
+        ["temperature", "top_k", "top_p", "presence_penalty"].map(|name| settings[name].to_string())
+    };
+    assert_eq!(
+        shown(&props["default_generation_settings"]["params"]),
+        ["0.0", "7", "0.95", "-0.5"]
+    );
+    assert_eq!(props["system_prompt"], "You rhyme.");
+    let mut post = |path: &str, body: serde_json::Value| {
+        let answer = client.post(path, &body.to_string());
+        assert_eq!(answer.status, 200, "{path} {body}");
+        answer.json()
+    };
+    let body = |more: serde_json::Value| {
+        let mut body = serde_json::json!({"prompt": "Once upon a time", "n_predict": 20});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let silent = post("/completion", body(serde_json::json!({})));
+    assert_eq!(shown(&silent["generation_settings"]), ["0.0", "7", "0.95", "-0.5"]);
+    let said = post("/completion", body(serde_json::json!({"temperature": 1.5, "top_k": 3})));
+    assert_eq!(shown(&said["generation_settings"]), ["1.5", "3", "0.95", "-0.5"]);
+    // Greedy, so the same whatever the seed.
+    let again = post("/completion", body(serde_json::json!({"seed": 99})));
+    assert_eq!(silent["content"], again["content"]);
+    let explicit = serde_json::json!({"temperature": 0, "top_k": 7, "presence_penalty": -0.5});
+    assert_eq!(silent["content"], post("/completion", body(explicit))["content"]);
+    let response =
+        post("/v1/responses", serde_json::json!({"input": "Hi", "max_output_tokens": 2}));
+    assert_eq!((&response["temperature"], &response["top_p"]), (&0.0.into(), &1.0.into()));
+
+    let rendered =
+        |messages: serde_json::Value,
+         post: &mut dyn FnMut(&str, serde_json::Value) -> serde_json::Value| {
+            let answer = post("/apply-template", serde_json::json!({"messages": messages}));
+            answer["prompt"].as_str().unwrap().to_owned()
+        };
+    let user = serde_json::json!([{"role": "user", "content": "Hi"}]);
+    let own = serde_json::json!([{"role": "system", "content": "Be terse."}, {"role": "user", "content": "Hi"}]);
+    assert!(rendered(user, &mut post).contains("You rhyme."));
+    let own = rendered(own, &mut post);
+    assert!(own.contains("Be terse.") && !own.contains("You rhyme."), "{own}");
+    assert!(
+        refused(&["--system-prompt-file", "/nonexistent"])
+            .contains("cannot read the system prompt")
+    );
+    let output = run(&["serve", "--top-p", "1.5"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("it must be a number from 0 to 1"));
+}
+
+/// Where a model's file asks for a token before each text, a prompt begins with it exactly once, whatever wrote it.
+#[test]
+fn a_prompt_begins_once_with_the_token_that_begins_texts() {
+    let whole = Running::start(&[]);
+    let id_of = |text: &str| {
+        let body = serde_json::json!({"content": text, "parse_special": true});
+        let answer = Client::connect(whole.address).post("/tokenize", &body.to_string()).json();
+        let [id] = answer["tokens"].as_array().unwrap().as_slice() else { panic!("{answer}") };
+        id.as_u64().unwrap() as u32
+    };
+    let counts = |address: SocketAddr, texts: &[&str]| -> Vec<u64> {
+        let mut client = Client::connect(address);
+        let mut count = |path: &str, body: serde_json::Value| {
+            let answer = client.post(path, &body.to_string());
+            assert_eq!(answer.status, 200, "{path} {body}");
+            answer.json()["usage"]["prompt_tokens"].as_u64().unwrap()
+        };
+        let messages = serde_json::json!([{"role": "user", "content": "Hi"}]);
+        let chat = serde_json::json!({"messages": messages, "max_tokens": 1});
+        let mut counts = vec![count("/v1/chat/completions", chat)];
+        for text in texts {
+            counts.push(count(
+                "/v1/completions",
+                serde_json::json!({"prompt": text, "max_tokens": 1}),
+            ));
+        }
+        counts
+    };
+    let rendered = |address: SocketAddr| {
+        let body = r#"{"messages":[{"role":"user","content":"Hi"}]}"#;
+        let answer = Client::connect(address).post("/apply-template", body).json();
+        answer["prompt"].as_str().unwrap().to_owned()
+    };
+    let template = rendered(whole.address);
+    // The template begins with the second one.
+    for (number, token) in ["<|im_end|>", "<|im_start|>"].into_iter().enumerate() {
+        let texts = ["Once", &format!("{token}Once"), &format!("{token}{token}Once"), &template];
+        let plain = counts(whole.address, &texts);
+        let id = id_of(token);
+        let change = |gguf: &mut Gguf| {
+            gguf.set_number("tokenizer.ggml.bos_token_id", id);
+            gguf.set_flag("tokenizer.ggml.add_bos_token", true);
+        };
+        let file = odd_model(&format!("begins-{number}.gguf"), change, |_| ());
+        let running = Running::start(&["-m", file.to_str().unwrap()]);
+        std::fs::remove_file(&file).unwrap();
+        let found = counts(running.address, &texts);
+        let begins = usize::from(template.starts_with(token)) as u64;
+        let expected =
+            [plain[0] + 1 - begins, plain[1] + 1, plain[2], plain[3] - 1, plain[4] + 1 - begins];
+        assert_eq!(found, expected, "{token}: {plain:?}");
+        // What `/apply-template` answers is the prompt of the chat.
+        let shown = rendered(running.address);
+        assert_eq!(shown, template.strip_prefix(token).unwrap_or(&template));
+        assert_eq!(counts(running.address, &[&shown])[1], found[0], "{token}");
+    }
+    assert!(template.starts_with("<|im_start|>"), "{template}");
 }
 
 #[test]
@@ -613,6 +886,51 @@ fn core_dumps_hold_no_keys() {
     assert!(!with_key && !with_token);
 }
 
+/// `--log-json` prints nothing but JSON: no banner, and a line with the same facts.
+#[test]
+fn a_log_in_json_has_nothing_else() {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("json.log");
+    let mut command = corelane(&with_free_ports(&["--log-json"], "none"));
+    command.stderr(std::fs::File::create(&file).unwrap()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let lines = || -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        whole.map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let event = |message: &str| {
+        lines()
+            .into_iter()
+            .map(|line| line["fields"].clone())
+            .find(|line| line["message"] == message)
+    };
+    eventually("the server is ready", || event("ready").is_some());
+    let ready = event("ready").unwrap();
+    assert_eq!(
+        (&ready["version"], &ready["model"]),
+        (&"0.1.0".into(), &"corelane built-in".into())
+    );
+    let address = ready["addresses"].as_str().unwrap().strip_prefix("http://").unwrap();
+    assert!(
+        ready["after_s"].as_f64().unwrap() > 0.0 && !ready["kernels"].as_str().unwrap().is_empty()
+    );
+    let mut client = Client::connect(address.parse().unwrap());
+    assert_eq!(client.post("/v1/completions", r#"{"prompt":"a","max_tokens":1}"#).status, 200);
+    assert_eq!(client.post("/v1/completions", r#"{"prompt":1.5}"#).status, 400);
+    for message in ["served", "refused"] {
+        eventually(message, || event(message).is_some());
+        assert_eq!(event(message).unwrap()["peer"], "127.0.0.1", "{message}");
+    }
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    let mut stdout = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    assert_eq!(stdout, "");
+    assert!(event("ended").is_some());
+    std::fs::remove_file(&file).unwrap();
+}
+
 /// Requests go on when the log cannot be written.
 #[test]
 fn log_lines_that_cannot_be_written_are_counted() {
@@ -642,7 +960,7 @@ fn only_the_front_and_the_decode_lane_are_pinned() {
 #[test]
 fn kernels_are_said_wherever_a_server_describes_itself() {
     let best = corelane::kernels::InstructionSet::best().unwrap().name();
-    let auto = format!("{best} for 36 matrices");
+    let auto = format!("{best} for 36 of 36 matrices");
     for (flag, name, shown) in [("auto", best, auto), ("llama", "llama", "llama.cpp's\n".into())] {
         let running = Running::start(&["--kernels", flag]);
         assert!(running.banner.contains(&format!("kernels  {shown}")), "{}", running.banner);

@@ -417,6 +417,8 @@ pub fn served_model(sequence_tokens: u32) -> ServedModel {
         guessing: Guessing::default(),
         store_bytes: 0,
         n_predict: None,
+        sampling: corelane::types::defaults::SamplingDefaults::default(),
+        system_prompt: None,
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod cli;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use corelane::constraint::trial::{self, TRIAL_ARGUMENT};
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
     match cli::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("corelane-bench: {message}");
+            let _ = writeln!(std::io::stderr(), "corelane-bench: {message}"); // it may be closed
             ExitCode::FAILURE
         }
     }

@@ -17,7 +17,8 @@ use super::json::refuse;
 use super::json::{Fields, keep, objects, read_object, wrong};
 use super::reply::ReplyOptions;
 use super::request::{
-    GenerationRequest, Length, read_max_tokens, read_sampling, read_stop_list, read_urgency,
+    GenerationRequest, Length, read_given, read_max_tokens, read_sampling, read_stop_list,
+    read_urgency,
 };
 use super::tools::{Offer, Offered, checked_name, function, note, placeholder, read_parameters};
 use super::write::{Object, push_json, push_named_event};
@@ -99,6 +100,7 @@ fn read(
         let mut generation = GenerationRequest {
             length,
             sampling: read_sampling(fields, Sampling::default())?,
+            given: read_given(fields)?,
             stops: read_stop_list("stop_sequences", fields)?,
             reply: ReplyOptions { stream, ..ReplyOptions::default() },
             urgency: read_urgency(fields)?,

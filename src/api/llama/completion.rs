@@ -96,11 +96,12 @@ fn fields() -> impl Iterator<Item = &'static str> + Clone {
 impl LlamaReply {
     /// A reply without any text yet.
     pub fn new(
-        repeated: Repeated,
+        mut repeated: Repeated,
         options: ReplyOptions,
         facts: PromptFacts,
         context: &ReplyContext,
     ) -> Self {
+        repeated.complete(&facts.defaults);
         let choices = (0..facts.choices).map(|_| Choice::default()).collect();
         let ReplyContext { id, model, .. } = context.clone();
         Self { options, repeated, facts, id, model, choices }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::state::SlotStatus;
 use super::write::{List, Object, push_json, rounded};
 use crate::chat::prompt::ChatModel;
+use crate::types::defaults::SamplingDefaults;
 use crate::types::{Calibration, Io, ModelInfo, Threads};
 
 /// The answer to `/health` of a ready server.
@@ -152,6 +153,10 @@ pub struct Props<'a> {
     pub eos: &'a str,
     /// Whether `/metrics` answers.
     pub shows_metrics: bool,
+    /// The server's values for the sampling that requests leave out.
+    pub defaults: SamplingDefaults,
+    /// The system message of chats that begin with none.
+    pub system_prompt: Option<&'a str>,
 }
 
 /// Writes the answer to `GET /props`.
@@ -163,6 +168,7 @@ pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
         model_alias: &'a str,
         model_path: &'a str,
         chat_template: &'a str,
+        system_prompt: Option<&'a str>,
         chat_template_caps: A,
         bos_token: &'a str,
         eos_token: &'a str,
@@ -210,11 +216,15 @@ pub fn push_props(out: &mut Vec<u8>, props: &Props<'_>) {
         ms: rounded(step.took.as_secs_f64() * 1e3),
     });
     let answer = Answer {
-        default_generation_settings: Defaults { n_ctx: props.n_ctx, params: settings::Defaults },
+        default_generation_settings: Defaults {
+            n_ctx: props.n_ctx,
+            params: settings::Defaults(props.defaults),
+        },
         total_slots: props.slots,
         model_alias: props.model,
         model_path: props.path,
         chat_template: props.chat.map_or("", |chat| &chat.source),
+        system_prompt: props.system_prompt,
         chat_template_caps: Object(abilities.iter().map(|(name, able)| (name, able))),
         bos_token: props.bos,
         eos_token: props.eos,

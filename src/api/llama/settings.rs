@@ -8,6 +8,7 @@ use super::super::error::ApiError;
 use super::super::json::{Fields, wrong};
 use super::super::write::{Object, Written};
 use crate::limits::{RESPONSE_FIELD_BYTES_MAX, RESPONSE_FIELDS_MAX};
+use crate::types::defaults::SamplingDefaults;
 
 /// Each setting except the seed, with its default in JSON, in llama-server's order.
 const SETTINGS: &[(&str, &str)] = &[
@@ -87,6 +88,15 @@ impl Repeated {
         Ok(Self { settings, response_fields })
     }
 
+    /// Shows the server's values for what the request leaves out. (An entry that was given is owned.)
+    pub fn complete(&mut self, defaults: &SamplingDefaults) {
+        for ((name, _), shown) in SETTINGS.iter().zip(&mut self.settings) {
+            if let (Cow::Borrowed(_), Some(value)) = (&shown, defaults.json(name)) {
+                *shown = value.into();
+            }
+        }
+    }
+
     /// Whether the answer shows the prompts.
     pub fn shows_prompts(&self) -> bool {
         self.response_fields.is_empty() || self.response_fields.iter().any(|name| name == "prompt")
@@ -162,13 +172,16 @@ fn read_response_fields(fields: &Fields<'_, '_>) -> Result<Vec<String>, ApiError
     Ok(found)
 }
 
-/// The settings of a request that has none.
-pub struct Defaults;
+/// The settings of a request that has none: the server's, and else llama-server's.
+pub struct Defaults(pub SamplingDefaults);
 
 impl Serialize for Defaults {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let settings = [("seed", "-1")].into_iter().chain(SETTINGS.iter().copied());
-        serializer.collect_map(settings.map(|(name, json)| (name, Written(json.as_bytes()))))
+        let settings: Vec<(&str, Cow<'static, str>)> = settings
+            .map(|(name, json)| (name, self.0.json(name).map_or(json.into(), Cow::from)))
+            .collect();
+        serializer.collect_map(settings.iter().map(|(name, json)| (name, Written(json.as_bytes()))))
     }
 }
 
@@ -197,7 +210,7 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_a_request_that_says_nothing() {
         let mut out = Vec::new();
-        push_json(&mut out, &Defaults);
+        push_json(&mut out, &Defaults(SamplingDefaults::default()));
         let mut body: Value = serde_json::from_slice(&out).unwrap();
         body["prompt"] = "a".into();
         body.as_object_mut().unwrap().remove("max_tokens"); // -1 only under llama-server's name

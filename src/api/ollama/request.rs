@@ -15,7 +15,8 @@ use crate::api::json::{Fields, keep, objects, read_object, wrong};
 use crate::api::prompts::Prompt;
 use crate::api::reply::{ReplyContext, ReplyOptions};
 use crate::api::request::{
-    GenerationRequest, Length, read_sampling, read_seed, read_stop_list, read_suffix, read_urgency,
+    GenerationRequest, Length, read_given, read_sampling, read_seed, read_stop_list, read_suffix,
+    read_urgency,
 };
 use crate::api::tools::Offered;
 use crate::chat::conversation::{Content, Conversation, Message, Role, ToolCall, ToolChoice};
@@ -106,6 +107,7 @@ fn read_generation(fields: &Fields<'_, '_>, form: Form) -> Result<GenerationRequ
         GenerationRequest { sampling: sampling(), ..GenerationRequest::new(make_reply) };
     if let Some(options) = &fields.object("options")? {
         request.sampling = read_sampling(options, sampling())?;
+        request.given = read_given(options)?;
         request.advanced = read_advanced(options, &mut request.sampling)?;
         request.seed = read_seed(options)?;
         request.stops = read_stop_list("stop", options)?;

@@ -76,11 +76,16 @@ impl MakeReply for ResponseFields {
 impl ResponsesReply {
     /// A reply without any text yet.
     pub fn new(
-        fields: Box<ResponseFields>,
+        mut fields: Box<ResponseFields>,
         options: ReplyOptions,
         facts: PromptFacts,
         context: &ReplyContext,
     ) -> Self {
+        for (name, json) in &mut fields.echo {
+            if let Some(value) = facts.defaults.json(name) {
+                *json = value.into_bytes().into();
+            }
+        }
         Self {
             fields,
             turn: facts.turn,

@@ -14,7 +14,7 @@ use crate::api::json::refuse;
 use crate::api::json::{Fields, keep, objects, read_object, wrong};
 use crate::api::reply::ReplyOptions;
 use crate::api::request::{
-    GenerationRequest, Length, read_cache_salt, read_sampling, read_seed, read_urgency,
+    GenerationRequest, Length, read_cache_salt, read_given, read_sampling, read_seed, read_urgency,
 };
 use crate::api::stored::checked_id;
 use crate::api::tools::{Offer, Offered, checked_name, function, no_parameters, read_parameters};
@@ -103,6 +103,7 @@ pub fn read(body: &mut [u8]) -> Result<ChatRequest, ApiError> {
         let generation = GenerationRequest {
             length: max_output_tokens.map_or(Length::Default(None), Length::of),
             sampling: read_sampling(fields, Sampling::default())?,
+            given: read_given(fields)?,
             advanced: top_logprobs.map(|n| {
                 let mut advanced = RequestedAdvanced::default();
                 advanced.advanced.logprobs = Some(n as u8); // at most TOP_LOGPROBS_MAX

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
+use corelane::flags::no_file;
 use corelane::types::printable::one_line;
 
 use self::client::{Answer, End, Interrupts};
@@ -59,6 +60,9 @@ that is no terminal; reasoning is shown in a terminal alone.";
 pub struct ChatArgs {
     #[command(flatten)]
     pub talk: TalkArgs,
+    /// Refused with an explanation
+    #[arg(hide = true, value_name = "FILE", value_parser = no_file)]
+    file: Option<String>,
 }
 
 /// Flags of `corelane run`.
@@ -95,6 +99,13 @@ pub fn settle_url(talk: &mut TalkArgs, matches: &ArgMatches) -> Result<(), Strin
 
 /// Answers one question, and ends: with status 130 behind Ctrl-C.
 pub fn run(args: &RunArgs) -> Result<ExitCode, String> {
+    if let [path] = args.question.as_slice()
+        && path.ends_with(".gguf")
+    {
+        return Err(format!(
+            "{path:?} is no question; a model is named with -m: corelane run -m {path} \"Hello\""
+        ));
+    }
     let question = question(&args.question.join(" "))?;
     let interrupts = Interrupts::new()?;
     let server = args.talk.server()?;
@@ -108,7 +119,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, String> {
     match answer.end {
         End::Stop | End::Unread => Ok(ExitCode::SUCCESS),
         End::Length => {
-            eprintln!("corelane: the answer was cut at its most tokens; -n allows more");
+            let cut = "corelane: the answer was cut at its most tokens; -n allows more";
+            let _ = writeln!(std::io::stderr(), "{cut}");
             Ok(ExitCode::SUCCESS)
         }
         End::Stopped => Ok(ExitCode::from(INTERRUPTED)),

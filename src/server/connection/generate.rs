@@ -416,6 +416,7 @@ impl Connection {
         };
         tracing::info!(
             request_id = %incoming.request_id,
+            peer = self.peer(),
             path = %incoming.head.path,
             key,
             prompt_tokens = exchange.usage.prompt_tokens,

@@ -8,6 +8,7 @@ mod slots;
 mod trace;
 
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -49,12 +50,19 @@ const DRIP_PAUSE: Duration = Duration::from_millis(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Serves a connection until either side closes it.
-pub(super) async fn serve(front: Rc<Front>, stream: Stream, place: Rc<Place>, timer: Rc<Timer>) {
+pub(super) async fn serve(
+    front: Rc<Front>,
+    stream: Stream,
+    place: Rc<Place>,
+    timer: Rc<Timer>,
+    peer: Option<IpAddr>,
+) {
     let mut connection = Connection {
         front,
         stream,
         place,
         timer,
+        peer,
         input: Vec::new(),
         is_half_closed: false,
         output: Vec::new(),
@@ -71,6 +79,8 @@ struct Connection {
     stream: Stream,
     place: Rc<Place>,
     timer: Rc<Timer>,
+    /// The client's address; `None` for a Unix socket.
+    peer: Option<IpAddr>,
     /// Bytes that were read and are not used yet.
     input: Vec<u8>,
     /// The client sends nothing more: it has closed its half of the connection, or the whole

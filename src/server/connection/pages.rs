@@ -296,6 +296,8 @@ impl Connection {
                 path: &model.shown_path(),
                 chat: model.chat.as_ref(),
                 shows_metrics: self.front.config.metrics_page.is_some(),
+                defaults: model.sampling,
+                system_prompt: model.system_prompt.as_deref(),
                 bos: &model.vocab.bos_text(),
                 eos: &model.vocab.eos_text(),
             };

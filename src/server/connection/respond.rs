@@ -1,5 +1,6 @@
 //! Builds responses in the connection's buffer, and writes them.
 
+use std::net::IpAddr;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -81,7 +82,7 @@ impl Connection {
     ) -> Result<bool, Gone> {
         let keep_alive = incoming.head.keep_alive;
         let with_body = incoming.head.method != Method::Head;
-        log_error(&incoming.head.path, &incoming.request_id, error);
+        self.log_error(&incoming.head.path, &incoming.request_id, error);
         self.push_error(&incoming.as_ref(), error, keep_alive, with_body);
         self.flush().await?;
         Ok(keep_alive)
@@ -134,7 +135,7 @@ impl Connection {
         error: &ApiError,
         with_body: bool,
     ) -> Result<(), Gone> {
-        log_error(asked.path, asked.request_id, error);
+        self.log_error(asked.path, asked.request_id, error);
         self.push_error(asked, error, false, with_body);
         self.flush().await
     }
@@ -244,6 +245,25 @@ impl Connection {
         .await
     }
 
+    /// Logs an error of status 500 as an error, and every other one as information. Probes that come while the model
+    /// loads are no news.
+    fn log_error(&self, path: &str, request_id: &str, error: &ApiError) {
+        let (path, peer) = (short(path), self.peer());
+        let (status, reason) = (error.status, &error.message);
+        if status == 500 {
+            tracing::error!(request_id, peer, path, status, reason, "failed");
+        } else if status == 503 && route::is_probe(path) {
+            tracing::debug!(request_id, peer, path, status, reason, "refused");
+        } else {
+            tracing::info!(request_id, peer, path, status, reason, "refused");
+        }
+    }
+
+    /// The client's address for the log; none for a Unix socket.
+    pub(super) fn peer(&self) -> Option<tracing::field::DisplayValue<IpAddr>> {
+        self.peer.map(tracing::field::display)
+    }
+
     /// Closes our half, then reads for a moment. Closing with unread input would reset the
     /// connection, which could destroy our last response on its way.
     pub(super) async fn close(&mut self) -> Result<(), Gone> {
@@ -266,17 +286,6 @@ impl Connection {
 /// The time in which a client has to take this many bytes, and at least one more.
 fn write_time(bytes: usize) -> Duration {
     WRITE_TIMEOUT + Duration::from_secs((bytes / WRITE_BYTES_PER_S_MIN) as u64)
-}
-
-/// Logs an error of status 500 as an error, and every other one as information.
-fn log_error(path: &str, request_id: &str, error: &ApiError) {
-    let path = short(path);
-    let (status, reason) = (error.status, &error.message);
-    if status == 500 {
-        tracing::error!(request_id, path, status, reason, "failed");
-    } else {
-        tracing::info!(request_id, path, status, reason, "refused");
-    }
 }
 
 /// The start of a path, for the log.

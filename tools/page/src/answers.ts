@@ -74,10 +74,12 @@ async function whenReady(own: Running, signal: AbortSignal, changed: () => void,
 }
 
 async function stream(conversation: Conversation, message: Message, model: string, signal: AbortSignal, changed: () => void): Promise<void> {
-  const sent = performance.now();
+  let sent = 0; // without the time in which the user types a key
   let first = 0;
   let tokens = 0;
-  const response = await request("v1/chat/completions", body(conversation, model), signal);
+  const response = await request("v1/chat/completions", body(conversation, model), signal, () => {
+    sent = performance.now();
+  });
   for await (const event of events(response, signal)) {
     const chunk = event as Chunk;
     if (chunk.error) throw new ApiError(200, chunk.error.message ?? "The server ended the answer with an error.");

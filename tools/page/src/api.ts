@@ -16,10 +16,14 @@ export class ApiError extends Error {
 /** The server did not answer, or the connection broke. */
 export class Unreachable extends Error {}
 
-/** Sends a request. It asks for a key when the server does, and repeats the request with it. */
-export async function request(path: string, body: unknown, signal: AbortSignal): Promise<Response> {
+/**
+ * Sends a request. It asks for a key when the server does, and repeats the request with it. `sending` is called before
+ * each try.
+ */
+export async function request(path: string, body: unknown, signal: AbortSignal, sending = (): void => {}): Promise<Response> {
   for (;;) {
     const used = key();
+    sending();
     const response = await send(path, body, used, signal);
     if (response.ok) return response;
     const error = new ApiError(response.status, await messageOf(response));

@@ -59,8 +59,12 @@ export class HistogramView {
     const total = counts.reduce((sum, count) => sum + count, 0);
     const [p50, p99] = [quantile(bounds, counts, 0.5), quantile(bounds, counts, 0.99)];
     const name = (us: number | null): string => (us === null ? "–" : milliseconds(us / 1000));
-    setText(this.#figures, total ? `p50 ${name(p50)} · p99 ${name(p99)}` : "no values");
-    this.#bars.setAttribute("aria-label", `${this.#title}: ${whole(total)} values, p50 ${name(p50)}, p99 ${name(p99)}`);
+    // Nothing is known about the values below the first bound.
+    const least = bounds[0] ?? 0;
+    const shownQuantile = (us: number | null): string => (us !== null && us < least ? `< ${name(least)}` : name(us));
+    const figures = `p50 ${shownQuantile(p50)} · p99 ${shownQuantile(p99)}`;
+    setText(this.#figures, total ? figures : "no values");
+    this.#bars.setAttribute("aria-label", `${this.#title}: ${whole(total)} values, ${figures}`);
 
     // Only the part with values is drawn, but enough buckets to see a shape.
     let first = Math.max(0, counts.findIndex((count) => count > 0));

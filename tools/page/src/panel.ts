@@ -10,7 +10,7 @@ const WINDOWS: [string, number][] = [["20 ms", 20_000], ["1 s", 1_000_000], ["5 
 const TILES = ["Running", "Waiting", "Decode lane busy", "Bubbles", "Rows per second"];
 const KIND_NAMES: Record<Kind, string> = {
   front: "front lane at work",
-  queue: "batch waits",
+  queue: "batch waits in the ring",
   prefill: "prefill",
   decode: "decode",
   mixed: "prefill and decode",
@@ -82,7 +82,7 @@ export class PanelView {
   /** Shows the figures of a step, as text, so that readers of the screen have them too. */
   showStep(step: Step | null): void {
     const figures = step ? stepFigures(step) : [];
-    const hint = h("dt", { class: "quiet" }, "Point at a step, or choose one with the arrow keys.");
+    const hint = h("dt", { class: "quiet" }, matchMedia("(pointer: coarse)").matches ? "Touch a step." : "Point at a step, or choose one with the arrow keys.");
     const cells = figures.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "mono" }, value)));
     this.#readout.replaceChildren(...(step ? cells : [hint]));
     const text = step ? figures.map((pair) => pair.join(" ")).join(", ") : "No step chosen";

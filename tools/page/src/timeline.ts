@@ -25,7 +25,7 @@ interface Row {
 }
 const ROWS = {
   front: { label: "front", top: 8, height: 18 },
-  queue: { label: "queue", top: 36, height: 18 },
+  queue: { label: "ring", top: 36, height: 18 },
   decode: { label: "decode", top: 64, height: 44 },
   rows: { label: "rows", top: 122, height: 56 },
 } satisfies Record<string, Row>;

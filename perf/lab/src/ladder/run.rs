@@ -283,6 +283,8 @@ impl Stage {
             guessing: self.workload.guessing,
             store_bytes: 0,
             n_predict: None,
+            sampling: corelane::types::defaults::SamplingDefaults::default(),
+            system_prompt: None,
         });
         let capacity = self.workload.capacity.clone();
         // No text here is constrained, so the mask lane would have nothing to do.
