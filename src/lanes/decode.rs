@@ -22,7 +22,8 @@ pub(super) struct Models<B> {
     pub calibration: Calibration,
 }
 
-/// Makes the models on the decode lane's thread, and measures steps of at most `sequence_tokens`.
+/// Makes the models on the decode lane's thread, and measures steps of at most `sequence_tokens`. `generates` says
+/// that the served model is made for texts: one for embeddings may have no logits.
 ///
 /// # Errors
 /// A sentence that names the missing resource.
@@ -32,6 +33,7 @@ pub(super) fn make_models(
     draft: Option<NewDraft>,
     sequence_tokens: usize,
     fixed_threads: bool,
+    generates: bool,
 ) -> Result<Models<LlamaDecoder>, String> {
     let mut served = LlamaDecoder::new(model, context)?;
     let most = served.threads();
@@ -45,7 +47,9 @@ pub(super) fn make_models(
             tracing::warn!(%error, "the model's steps cannot be measured");
             Calibration::default()
         });
-    calibrate::check_logits(&mut served)?;
+    if generates {
+        calibrate::check_logits(&mut served)?;
+    }
     let drafter = draft.map(|draft| draft.make(&served, |draft| draft)).transpose()?;
     Ok(Models { served, drafter, calibration })
 }

@@ -218,8 +218,10 @@ impl Server {
         let embedder = embedder(&self.config, loaded, &context)?;
         let draft = draft.map(|draft| NewDraft::new(&draft, loaded, &context));
         let fixed_threads = self.config.fixed_threads;
+        let generates = info.pooling.is_none() && !info.sees_ahead;
         let make_models = move || {
-            decode::make_models(model, &context, draft, sequence_tokens as usize, fixed_threads)
+            let tokens = sequence_tokens as usize;
+            decode::make_models(model, &context, draft, tokens, fixed_threads, generates)
         };
         let kept = KeptSizes {
             pages: pages.count,
