@@ -84,7 +84,6 @@ fn obey(command: cli::Command) -> Result<(), String> {
 /// Starts the log of a command that asks, which has a server inside, and keeps its keys secret.
 fn start_to_ask(filter: &str) -> Result<WorkerGuard, String> {
     let (log, _) = start_log(filter, "error", false)?;
-    cli::warn_of_service_links();
     secrets::keep_all_out_of_core_dumps();
     cli::exposed::show();
     Ok(log)
@@ -92,7 +91,7 @@ fn start_to_ask(filter: &str) -> Result<WorkerGuard, String> {
 
 fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     let (_log, lines_lost) = start_log(&args.log, "info", args.log_json)?;
-    cli::warn_of_service_links();
+    cli::exposed::warn_of_links();
     let config = args.config()?;
     let source = match args.engine.source() {
         Ok(source) => Ok(source),

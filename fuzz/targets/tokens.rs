@@ -18,7 +18,7 @@ corelane_fuzz::target!(|bytes: &[u8]| {
     // A client's text has no control token, in a prompt or alone, and its bytes stay.
     let alone = VOCAB.tokenize(text, false, false).expect("a vocabulary with all bytes");
     let guarded = VOCAB.guarded(text);
-    let in_prompt = VOCAB.tokenize_prompt(&guarded).expect("a vocabulary with all bytes");
+    let in_prompt = VOCAB.tokenize_prompt(&guarded, false).expect("a vocabulary with all bytes");
     for tokens in [&alone, &in_prompt] {
         let bytes: Vec<u8> = tokens.iter().flat_map(|t| VOCAB.bytes_of(*t)).copied().collect();
         assert_eq!(bytes, text.as_bytes(), "{tokens:?}");

@@ -13,7 +13,6 @@ use crate::limits::{
     LOGIT_BIAS_MAX, LOGIT_BIAS_TEXT_BYTES_MAX, SEQUENCE_TOKENS_MAX, TOP_LOGPROBS_MAX,
 };
 use crate::sampling::AdvancedSampling;
-use crate::types::Sampling;
 
 /// Sampling options beyond [`Sampling`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,12 +34,8 @@ pub enum BiasTarget {
     Text(String),
 }
 
-/// Reads the less common fields. Returns `None` if the request sets none of them. Switches off the
-/// samplers in `sampling` that the request's own sampler order leaves out.
-pub fn read_advanced(
-    fields: &Fields<'_, '_>,
-    sampling: &mut Sampling,
-) -> Result<Option<Box<RequestedAdvanced>>, ApiError> {
+/// Reads the less common fields. Returns `None` if the request sets none of them.
+pub fn read_advanced(fields: &Fields<'_, '_>) -> Result<Option<Box<RequestedAdvanced>>, ApiError> {
     let min_tokens = fields.integer("min_tokens", 0..=SEQUENCE_TOKENS_MAX as i64)?;
     let advanced = AdvancedSampling {
         constraint: None,
@@ -48,7 +43,7 @@ pub fn read_advanced(
         min_tokens: min_tokens.unwrap_or(0) as u32, // in range
         logprobs: read_logprobs(fields)?,
         reasoning: None,
-        chain: read_chain(fields, sampling)?,
+        chain: read_chain(fields)?,
     };
     let logit_bias = read_logit_bias(fields)?;
     let dry_breakers = read_breakers(fields)?;
@@ -161,16 +156,13 @@ mod tests {
     use super::*;
     use crate::api::json::read_object;
 
-    /// Returns the options of a body, and OpenAI's default sampling as it changed them.
-    fn read(body: &str) -> Result<(Option<Box<RequestedAdvanced>>, Sampling), ApiError> {
-        read_object(&mut body.as_bytes().to_vec(), |fields| {
-            let mut sampling = crate::api::request::read_sampling(fields, Sampling::default())?;
-            Ok((read_advanced(fields, &mut sampling)?, sampling))
-        })
+    /// The options of a body.
+    fn read(body: &str) -> Result<Option<Box<RequestedAdvanced>>, ApiError> {
+        read_object(&mut body.as_bytes().to_vec(), read_advanced)
     }
 
     fn advanced(body: &str) -> RequestedAdvanced {
-        *read(body).unwrap().0.expect("it asks for something")
+        *read(body).unwrap().expect("it asks for something")
     }
 
     #[test]
@@ -180,7 +172,7 @@ mod tests {
             r#"{"logit_bias":{},"logprobs":false,"top_logprobs":0,"n_probs":0,"min_tokens":0}"#,
             r#"{"logit_bias":[],"logprobs":null,"dry_sequence_breakers":["\n"],"mirostat":0}"#,
         ] {
-            let (advanced, _) = read(body).expect(body);
+            let advanced = read(body).expect(body);
             assert_eq!(advanced, None, "{body}");
         }
     }

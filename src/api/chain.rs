@@ -8,13 +8,10 @@ use crate::limits::{SAMPLERS_MAX, SEQUENCE_TOKENS_MAX};
 use crate::types::Sampling;
 use crate::types::chain::{Chain, DryOptions, Mirostat, SamplerKind};
 
-/// Reads the sampler options, except DRY's breakers. Returns `None` if `sampling` alone expresses
-/// them. Switches off the samplers in `sampling` that the request's own order leaves out.
-pub fn read_chain(
-    fields: &Fields<'_, '_>,
-    sampling: &mut Sampling,
-) -> Result<Option<Chain>, ApiError> {
-    Ok(unless_fast(read_all(fields)?, sampling))
+/// Reads the sampler options, except DRY's breakers. Returns `None` if the request leaves all of them as they are.
+/// [`unless_fast`] then compares them with the whole sampling.
+pub fn read_chain(fields: &Fields<'_, '_>) -> Result<Option<Chain>, ApiError> {
+    Ok(Some(read_all(fields)?).filter(|chain| *chain != Chain::default()))
 }
 
 /// Reads all options into a chain of llama.cpp's samplers.
@@ -68,9 +65,10 @@ fn read_mirostat(fields: &Fields<'_, '_>) -> Result<Option<Mirostat>, ApiError> 
     Ok((version > 0).then_some(Mirostat { version, tau, eta }))
 }
 
-/// Returns `None` if the decode lane's fast sampler gives the same result: only its own samplers
-/// change anything, in its own order.
-fn unless_fast(mut chain: Chain, sampling: &mut Sampling) -> Option<Chain> {
+/// The chain without the samplers that change nothing. Returns `None` if the decode lane's fast sampler gives the same
+/// result: only its own samplers change anything, in its own order. Then those that the chain leaves out are switched
+/// off in `sampling`.
+pub fn unless_fast(mut chain: Chain, sampling: &mut Sampling) -> Option<Chain> {
     const FAST: [SamplerKind; 5] = [
         SamplerKind::Penalties,
         SamplerKind::TopK,
@@ -183,7 +181,8 @@ mod tests {
     fn read(body: &str) -> Result<(Option<Chain>, Sampling), ApiError> {
         read_object(&mut body.as_bytes().to_vec(), |fields| {
             let mut sampling = read_sampling(fields, Sampling::default())?;
-            Ok((read_chain(fields, &mut sampling)?, sampling))
+            let chain = read_chain(fields)?;
+            Ok((chain.and_then(|chain| unless_fast(chain, &mut sampling)), sampling))
         })
     }
 

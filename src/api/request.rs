@@ -187,8 +187,8 @@ pub fn read_generation(
         None => false,
     };
     let flag = |name, default| Ok(fields.boolean(name)?.unwrap_or(default));
-    let mut sampling = read_sampling(fields, defaults)?;
-    let advanced = read_advanced(fields, &mut sampling)?;
+    let sampling = read_sampling(fields, defaults)?;
+    let advanced = read_advanced(fields)?;
     let length = read_max_tokens(fields)?;
     Ok(GenerationRequest {
         prompts: Vec::new(),

@@ -1,15 +1,23 @@
-//! Warns of secrets on the command line, which every user of the machine can read.
+//! Warns of secrets on the command line, which every user of the machine can read, and of variables that are not
+//! read.
 
 use std::io::Write;
 
-/// Warns of secrets in this process's arguments, in the log.
+use super::service_link_warnings;
+
+/// Warns of secrets, in the log.
 pub fn warn() {
     warnings().for_each(|warning| tracing::warn!("{warning}"));
 }
 
-/// As [`warn`], but on standard error: for commands whose log shows errors alone, or that have none.
+/// Warns of variables that are not read, in the log.
+pub fn warn_of_links() {
+    service_link_warnings().for_each(|warning| tracing::warn!("{warning}"));
+}
+
+/// Warns of both on standard error: for commands whose log shows errors alone, or that have none.
 pub fn show() {
-    for warning in warnings() {
+    for warning in warnings().chain(service_link_warnings()) {
         let _ = writeln!(std::io::stderr(), "corelane: {warning}");
     }
 }

@@ -52,7 +52,7 @@ pub enum Command {
     Chat(Box<chat::ChatArgs>),
     /// Answer one question; also with the text of a pipe.
     Run(Box<chat::RunArgs>),
-    /// Check this machine, and say what to change for a server.
+    /// Check this machine and model; say what to fix.
     Doctor(Box<doctor::DoctorArgs>),
     /// Measure which settings are fastest on this machine, and write them to a file.
     Tune(Box<tune::TuneArgs>),
@@ -76,6 +76,15 @@ impl Command {
         match self {
             Self::Chat(args) => Some(&mut args.talk),
             Self::Run(args) => Some(&mut args.talk),
+            _ => None,
+        }
+    }
+
+    /// The flags of a server, if this command has them.
+    fn serve(&mut self) -> Option<&mut ServeArgs> {
+        match self {
+            Self::Serve(args) => Some(args),
+            Self::Doctor(args) => Some(&mut args.serve),
             _ => None,
         }
     }
@@ -106,9 +115,13 @@ pub fn parse() -> Result<Cli, String> {
         if let Some(engine) = cli.command.engine() {
             settle_model(engine, &matches, Cli::command())?;
         }
+        let conflict = |message| Cli::command().error(ErrorKind::ArgumentConflict, message);
         if let Some(talk) = cli.command.talk() {
-            let conflict = |message| Cli::command().error(ErrorKind::ArgumentConflict, message);
             chat::settle_url(talk, &matches).map_err(conflict)?;
+            talk.template.settle(&matches).map_err(conflict)?;
+        }
+        if let Some(serve) = cli.command.serve() {
+            serve.settle(&matches).map_err(conflict)?;
         }
         Ok(cli)
     });
@@ -134,13 +147,14 @@ fn with_model(mut args: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// Says which variables are not read, because Kubernetes set them.
-pub fn warn_of_service_links() {
-    for name in service_links(&ServeArgs::augment_args(clap::Command::new("serve"))) {
-        tracing::warn!(
+pub fn service_link_warnings() -> impl Iterator<Item = String> {
+    let names = service_links(&ServeArgs::augment_args(clap::Command::new("serve")));
+    names.into_iter().map(|name| {
+        format!(
             "the variable {name} is ignored: it has the address of a Service of Kubernetes; \
              enableServiceLinks: false in the pod's spec leaves it out"
-        );
-    }
+        )
+    })
 }
 
 /// Gives each flag of `serve` an environment variable. The same flags of other commands read the same
@@ -188,8 +202,10 @@ fn with_defaults_from(command: clap::Command, path: &Path) -> Result<clap::Comma
     let shown = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read the configuration file {shown}: {error}"))?;
-    let table: toml::Table =
-        text.parse().map_err(|error| format!("{shown} is not valid TOML: {error}{QUOTES}"))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let hint = if error.message().contains("quoted") { QUOTES } else { "" };
+        format!("{shown} is not valid TOML: {error}{hint}")
+    })?;
     let mut flags: Vec<(String, Vec<String>)> = Vec::new();
     let serve = command.find_subcommand("serve").expect("defined above");
     for (key, value) in &table {

@@ -1,8 +1,11 @@
 //! The flags for requests that leave a field of their sampling, or the system prompt, out.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgMatches, Args};
+use corelane::flags::settle_text;
 use corelane::limits::{LLAMA_SAMPLING_MAX, SEQUENCE_TOKENS_MAX, SYSTEM_PROMPT_BYTES_MAX};
 use corelane::types::defaults::SamplingDefaults;
 
@@ -21,16 +24,16 @@ pub struct SamplingArgs {
     )]
     temp: Option<f32>,
     /// As many of the most probable tokens are drawn from; 0 for all. For requests that give none, as all of these
-    #[arg(long, value_name = "N")]
-    top_k: Option<u32>,
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    top_k: Option<i32>,
     /// The most probable tokens that reach this probability together are drawn from; 1 for all
-    #[arg(long, value_name = "P", value_parser = |text: &str| float(text, 0.0, 1.0))]
+    #[arg(long, allow_negative_numbers = true, value_name = "P", value_parser = |text: &str| float(text, 0.0, 1.0))]
     top_p: Option<f32>,
     /// Tokens at least this probable beside the most probable one are drawn from; 0 for all
-    #[arg(long, value_name = "P", value_parser = |text: &str| float(text, 0.0, 1.0))]
+    #[arg(long, allow_negative_numbers = true, value_name = "P", value_parser = |text: &str| float(text, 0.0, 1.0))]
     min_p: Option<f32>,
     /// Divides the logits of tokens among the last ones; 1 for none
-    #[arg(long, value_name = "X", value_parser = |text: &str| float(text, 0.01, 10.0))]
+    #[arg(long, allow_negative_numbers = true, value_name = "X", value_parser = |text: &str| float(text, 0.01, 10.0))]
     repeat_penalty: Option<f32>,
     /// As many tokens count as the last ones; -1 for all
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -42,7 +45,7 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = penalty)]
     frequency_penalty: Option<f32>,
     /// System message of chats that begin with none (also -sys)
-    #[arg(long, value_name = "TEXT", conflicts_with = "system_prompt_file")]
+    #[arg(long, value_name = "TEXT")]
     system_prompt: Option<String>,
     /// File with that message
     #[arg(long, value_name = "FILE")]
@@ -63,7 +66,7 @@ impl SamplingArgs {
     pub fn defaults(&self) -> SamplingDefaults {
         SamplingDefaults {
             temperature: self.temp,
-            top_k: self.top_k,
+            top_k: self.top_k.map(|k| k.max(0).cast_unsigned()), // -1 is all, as in vLLM
             top_p: self.top_p,
             min_p: self.min_p,
             repeat_penalty: self.repeat_penalty,
@@ -76,6 +79,16 @@ impl SamplingArgs {
         }
     }
 
+    /// Decides between the system message and its file.
+    ///
+    /// # Errors
+    /// See [`settle_text`].
+    pub fn settle(&mut self, matches: &ArgMatches) -> Result<(), String> {
+        let Self { system_prompt, system_prompt_file, .. } = self;
+        let file = ("system_prompt_file", system_prompt_file);
+        settle_text(("system_prompt", system_prompt), file, matches)
+    }
+
     /// The system message, if the flags give one.
     ///
     /// # Errors
@@ -83,7 +96,7 @@ impl SamplingArgs {
     pub fn system_prompt(&self) -> Result<Option<String>, String> {
         let text = match &self.system_prompt_file {
             None => self.system_prompt.clone(),
-            Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
+            Some(path) => Some(read_text(path).map_err(|error| {
                 format!("cannot read the system prompt from {}: {error}", path.display())
             })?),
         };
@@ -95,4 +108,13 @@ impl SamplingArgs {
         }
         Ok(text.filter(|text| !text.trim().is_empty()))
     }
+}
+
+/// Reads a text file, but no more than a byte above the bound, and without the line break at its end.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(SYSTEM_PROMPT_BYTES_MAX as u64 + 1).read_to_string(&mut text)?;
+    let length = text.trim_end_matches(['\r', '\n']).len();
+    text.truncate(length);
+    Ok(text)
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgMatches, Args};
 use corelane::config::{FileFolder, FilesKey, ServeConfig};
 use corelane::flags::{EngineArgs, no_file, number};
 use corelane::keys::{self, ApiKey, Given};
@@ -328,6 +328,15 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
+    /// Decides between texts and the files that have them, by the places where they are given.
+    ///
+    /// # Errors
+    /// A sentence for the user if both are given in one place.
+    pub fn settle(&mut self, matches: &ArgMatches) -> Result<(), String> {
+        self.template.settle(matches)?;
+        self.sampling.settle(matches)
+    }
+
     /// The configuration, checked for this machine. Claims the cores of the lanes.
     pub fn config(&self) -> Result<ServeConfig, String> {
         self.config_with(self.engine.config()?)

@@ -2,18 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgMatches, Args};
+use corelane::flags::settle_text;
 
 /// A chat template in place of the model's own.
 #[derive(Clone, Debug, Args)]
 pub struct TemplateArgs {
     /// Chat template: in Jinja, or a name that llama.cpp knows, like chatml [default: the model's own]
-    #[arg(
-        long,
-        value_name = "JINJA",
-        conflicts_with = "chat_template_file",
-        help_heading = "Model"
-    )]
+    #[arg(long, value_name = "JINJA", help_heading = "Model")]
     chat_template: Option<String>,
     /// File with a chat template in Jinja
     #[arg(long, value_name = "FILE", help_heading = "Model")]
@@ -21,6 +17,16 @@ pub struct TemplateArgs {
 }
 
 impl TemplateArgs {
+    /// Decides between the template and its file.
+    ///
+    /// # Errors
+    /// See [`settle_text`].
+    pub fn settle(&mut self, matches: &ArgMatches) -> Result<(), String> {
+        let Self { chat_template, chat_template_file } = self;
+        let file = ("chat_template_file", chat_template_file);
+        settle_text(("chat_template", chat_template), file, matches)
+    }
+
     /// The template, if the flags give one.
     ///
     /// # Errors

@@ -13,6 +13,9 @@ use crate::types::{Calibration, Logits, Position, SlotId, Threads, TimedStep, To
 /// About the time that measuring the machine at the start takes; more if one step takes longer.
 const CALIBRATION_TIME: Duration = Duration::from_millis(700);
 
+/// Tokens of the step whose logits are looked at.
+const CHECKED_ROWS: usize = 8;
+
 /// Tokens of the measured prompt.
 const CALIBRATION_PROMPT_ROWS: usize = 64;
 
@@ -85,26 +88,37 @@ pub fn calibrate<B: Backend>(
     Ok(calibration)
 }
 
-/// Runs a step, and looks at what it gives. A file that was not completely downloaded may load, and answer with
-/// nothing or with one token for ever.
+/// Runs a step with tokens from all over the vocabulary, and looks at what it gives. A file that was not completely
+/// downloaded may load, and answer with nothing or with one token for ever.
 ///
 /// # Errors
-/// A sentence about the model, if its logits are no numbers or all the same.
-pub fn check_logits<B: Backend>(backend: &mut B) -> Result<(), String> {
-    if run(backend, 1, false).is_err() {
-        return Ok(()); // a model for embeddings alone may have no such step
-    }
-    let logits = backend.logits(0);
-    let wrong = if logits.iter().any(|logit| !logit.is_finite()) {
-        "some are no finite numbers"
-    } else if logits.iter().all(|logit| *logit == logits[0]) {
-        "all are the same"
-    } else {
-        return Ok(());
+/// A sentence about the model, if it cannot run, or if its logits are no numbers or behind each token all the same.
+/// (Behind one token they may be: some models have zeros for a token that fills up texts.)
+pub fn check_logits<B: Backend>(backend: &mut B, rows_max: usize) -> Result<(), String> {
+    let rows = CHECKED_ROWS.min(rows_max);
+    let row = |index: usize| DecodeRow {
+        token: (index * backend.n_vocab() / rows) as TokenId, // below the vocabulary's size
+        slot: SlotId(0),
+        position: Position(index as u32), // below CHECKED_ROWS
+        logits: Logits::Sample,
     };
-    Err(format!(
-        "the model is broken: of the logits of a first token, {wrong}; is its file complete and undamaged?"
-    ))
+    let batch: Vec<DecodeRow> = (0..rows).map(row).collect();
+    let result = backend.decode(&batch);
+    backend.truncate(SlotId(0), Position(0));
+    result.map_err(|error| format!("the model cannot run: {error}"))?;
+    let mut differ = false;
+    for row in 0..rows {
+        let logits = backend.logits(row);
+        if logits.iter().any(|logit| !logit.is_finite()) {
+            return Err(broken("some logits of a first step are no finite numbers"));
+        }
+        differ |= logits.iter().any(|logit| *logit != logits[0]);
+    }
+    if differ { Ok(()) } else { Err(broken("all logits of a first step are the same")) }
+}
+
+fn broken(why: &str) -> String {
+    format!("the model is broken: {why}; is its file complete and undamaged?")
 }
 
 /// The candidates among `most` threads: all, all but one, half of that and so on, one, and one

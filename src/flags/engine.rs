@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::config::ServeConfig;
 use crate::hub::{self, Model, Wanted};
 use crate::kernels::KernelChoice;
+use crate::kernels::compute::THREADS_MAX;
 use crate::limits::STEP_ROWS_MAX;
 use crate::model::load::Source;
 use crate::placement::{self, Claims, Placement, Topology, Wishes, cpu_quota};
@@ -83,7 +84,7 @@ pub struct EngineArgs {
         long,
         value_name = "N",
         allow_negative_numbers = true,
-        value_parser = number::<usize>(1, 1024),
+        value_parser = number::<usize>(1, THREADS_MAX),
         help_heading = "Lanes"
     )]
     pub threads: Option<usize>,

@@ -7,6 +7,7 @@ pub mod hub;
 use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::BoolishValueParser;
@@ -29,22 +30,47 @@ pub fn settle_model(
     matches: &ArgMatches,
     mut command: clap::Command,
 ) -> Result<(), clap::Error> {
-    let mut innermost = matches;
-    while let Some((_, inner)) = innermost.subcommand() {
-        innermost = inner;
-    }
-    let place = |id| match innermost.value_source(id) {
-        Some(ValueSource::CommandLine) => 3,
-        Some(ValueSource::EnvVariable) => 2,
-        Some(_) => 1,
-        None => 0,
-    };
-    match place("model").cmp(&place("hf_repo")) {
+    match place(matches, "model").cmp(&place(matches, "hf_repo")) {
         Ordering::Less => engine.model = None,
         Ordering::Greater => engine.hub.hf_repo = None,
         Ordering::Equal if engine.model.is_some() => {
             let message = "--model and --hf-repo both name a model; give one of them";
             return Err(command.error(ErrorKind::ArgumentConflict, message));
+        }
+        Ordering::Equal => {}
+    }
+    Ok(())
+}
+
+/// The rank of the place that a flag's value comes from; 0 without a value.
+fn place(matches: &ArgMatches, id: &str) -> u8 {
+    let mut innermost = matches;
+    while let Some((_, inner)) = innermost.subcommand() {
+        innermost = inner;
+    }
+    match innermost.value_source(id) {
+        Some(ValueSource::CommandLine) => 3,
+        Some(ValueSource::EnvVariable) => 2,
+        Some(_) => 1,
+        None => 0,
+    }
+}
+
+/// Decides between a text and the file that has it, as [`settle_model`] does.
+///
+/// # Errors
+/// A sentence for the user if both have a value from the same place.
+pub fn settle_text(
+    text: (&str, &mut Option<String>),
+    file: (&str, &mut Option<PathBuf>),
+    matches: &ArgMatches,
+) -> Result<(), String> {
+    match place(matches, text.0).cmp(&place(matches, file.0)) {
+        Ordering::Less => *text.1 = None,
+        Ordering::Greater => *file.1 = None,
+        Ordering::Equal if text.1.is_some() && file.1.is_some() => {
+            let flag = text.0.replace('_', "-");
+            return Err(format!("--{flag} and --{flag}-file were both given; give one of them"));
         }
         Ordering::Equal => {}
     }
@@ -92,12 +118,12 @@ fn variable(arg: &Arg) -> String {
     format!("CORELANE_{}", arg.get_id().as_str().to_uppercase())
 }
 
-/// Parses a number of a flag. The error says the range, also for one that is negative or no number.
+/// Parses a number of a flag. The error for one that is negative or no number says the range. (It is checked with all
+/// other settings.)
 pub fn number<T: FromStr + Display + Clone + Send + Sync>(
     low: T,
     high: T,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
-    // Numbers out of the range are refused where all settings are checked.
     move |text| text.parse().map_err(|_| format!("it must be from {low} to {high}"))
 }
 

@@ -37,10 +37,15 @@ const CHECKPOINT_TOKENS: usize = 512;
 /// Places for kept logits for each slot: those of a conversation's last two prompts.
 const LOGITS_OF_SLOT: usize = 2;
 
+/// Whether the server is for texts: not for vectors, and not of a model that sees what comes after a token.
+pub(super) fn generates(config: &ServeConfig, info: &ModelInfo) -> bool {
+    !info.sees_ahead && config.pooling.or(info.pooling).is_none()
+}
+
 /// Chooses the number of places for kept logits. With recurrent layers, they are of use only with one of
 /// the `checkpoints` saved states.
 fn choose_logits(config: &ServeConfig, info: &ModelInfo, checkpoints: usize) -> usize {
-    let generates = !info.sees_ahead && config.pooling.or(info.pooling).is_none();
+    let generates = generates(config, info);
     let has_states = !info.is_recurrent || checkpoints > 0;
     let keeps = config.cache_prompt && generates && has_states;
     if keeps { LOGITS_OF_SLOT * config.parallel } else { 0 }

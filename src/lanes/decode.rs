@@ -48,7 +48,7 @@ pub(super) fn make_models(
             Calibration::default()
         });
     if generates {
-        calibrate::check_logits(&mut served)?;
+        calibrate::check_logits(&mut served, rows.min(sequence_tokens))?;
     }
     let drafter = draft.map(|draft| draft.make(&served, |draft| draft)).transpose()?;
     Ok(Models { served, drafter, calibration })

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use rtrb::{Producer, RingBuffer};
 
-use self::context::{CacheSizes, checkpoint_interval, choose_caches, trained};
+use self::context::{CacheSizes, checkpoint_interval, choose_caches, generates, trained};
 pub use self::context::{choose_context, choose_rollback};
 use self::decode::Models;
 pub use self::decode::start_decode;
@@ -218,7 +218,7 @@ impl Server {
         let embedder = embedder(&self.config, loaded, &context)?;
         let draft = draft.map(|draft| NewDraft::new(&draft, loaded, &context));
         let fixed_threads = self.config.fixed_threads;
-        let generates = info.pooling.is_none() && !info.sees_ahead;
+        let generates = generates(&self.config, &info);
         let make_models = move || {
             let tokens = sequence_tokens as usize;
             decode::make_models(model, &context, draft, tokens, fixed_threads, generates)
@@ -240,7 +240,7 @@ impl Server {
     /// What llama.cpp writes for a sequence, if that is ever needed.
     fn footprint(&self, loaded: &Loaded) -> Result<Footprint, String> {
         let info = &loaded.info;
-        let generates = !info.sees_ahead && self.config.pooling.or(info.pooling).is_none();
+        let generates = generates(&self.config, info);
         let stores = stores_prefixes(&self.config) && generates;
         // With a sliding window, the size of the cache follows from it.
         let is_needed = stores || info.is_recurrent || (generates && info.window > 0);

@@ -1,8 +1,11 @@
 //! The bounds of the histograms. Times are in microseconds.
 //!
 //! Metrics that vLLM has, too, have vLLM's bounds (`vllm/v1/metrics/loggers.py`), so that its
-//! dashboards work, and smaller ones, because requests here may wait less than a millisecond. No other bound is exactly 1 or 10 µs: OpenMetrics requires the form 1e-06 and
-//! 1e-05, but the library writes 0.000001.
+//! dashboards work. Below its first bound they have smaller ones, because requests here may wait
+//! less than a millisecond.
+//!
+//! No bound is exactly 1 or 10 µs: OpenMetrics requires the form 1e-06 and 1e-05, but the library
+//! writes 0.000001.
 
 /// Time from the request to its first token; vLLM's bounds.
 pub const TTFT_US: [u64; 22] = [

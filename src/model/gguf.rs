@@ -26,7 +26,7 @@ pub struct TensorInfo {
     /// Bytes of its data.
     pub bytes: u64,
     /// The offset of its data from the end of the header.
-    offset: u64,
+    pub offset: u64,
 }
 
 impl TensorInfo {
@@ -115,6 +115,19 @@ impl Gguf {
                     .to_string_lossy()
                     .into_owned(),
             )
+        }
+    }
+
+    /// A whole number of 16 or 32 bits without a sign; `None` if this key has none.
+    pub fn number(&self, key: &str) -> Option<u32> {
+        let id = self.find(key)?;
+        // SAFETY: the context is live, the key exists, and its type is checked.
+        unsafe {
+            match sys::gguf_get_kv_type(self.raw(), id) {
+                sys::GGUF_TYPE_UINT16 => Some(sys::gguf_get_val_u16(self.raw(), id).into()),
+                sys::GGUF_TYPE_UINT32 => Some(sys::gguf_get_val_u32(self.raw(), id)),
+                _ => None,
+            }
         }
     }
 

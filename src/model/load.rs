@@ -131,7 +131,7 @@ pub enum LoadError {
         /// The file.
         path: PathBuf,
         /// What it is.
-        what: String,
+        what: &'static str,
     },
     /// The model is of a kind that is not served.
     #[error(
@@ -148,8 +148,8 @@ pub enum LoadError {
     NoContext {
         /// The file.
         path: PathBuf,
-        /// The number as llama.cpp reads it.
-        tokens: i32,
+        /// The number.
+        tokens: u32,
     },
     /// The system refused memory for the built-in model.
     #[error("cannot place the built-in model in memory: {0}")]
@@ -258,11 +258,8 @@ fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
         let found = String::from_utf8_lossy(&magic).into_owned();
         return Err(LoadError::NotGguf { path: path.to_owned(), found });
     }
-    if let Some(first) = shards::first_of(path) {
-        return Err(LoadError::LaterPart { path: path.to_owned(), first });
-    }
-    if let Some(what) = Gguf::open(path).and_then(|gguf| other_than_model(&gguf)) {
-        return Err(LoadError::NoModel { path: path.to_owned(), what });
+    if let Some(gguf) = Gguf::open(path) {
+        check_header(path, &gguf)?;
     }
     let tensors: Vec<_> = shards::tensors(path).collect(); // none if llama.cpp cannot read them
     if let Some(TensorInfo { name, type_name, .. }) = tensors.iter().find(|of| !of.is_computable())
@@ -283,16 +280,34 @@ fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// What a file holds, if it says that this is no model.
-fn other_than_model(gguf: &Gguf) -> Option<String> {
-    match &*gguf.text("general.type")? {
-        "model" => None,
-        "adapter" => Some("an adapter for a model (LoRA)".into()),
-        "mmproj" => Some("the part of a model that sees or hears (mmproj)".into()),
-        "imatrix" => Some("an importance matrix, which programs that quantise read".into()),
-        "vocab" => Some("a vocabulary without weights".into()),
-        other => Some(format!("a file of the type {:?}", one_line(other, NAME_CHARS_MAX))),
+/// Refuses what the header says to be no model that can be served, before gigabytes are read.
+fn check_header(path: &Path, gguf: &Gguf) -> Result<(), LoadError> {
+    let path = path.to_owned();
+    let what = match gguf.text("general.type").as_deref() {
+        Some("adapter") => "an adapter for a model (LoRA)",
+        Some("mmproj") => "the part of a model that sees or hears (mmproj)",
+        Some("imatrix") => "an importance matrix, which programs that quantise read",
+        Some("vocab") => "a vocabulary without weights",
+        _ => "",
+    };
+    if !what.is_empty() {
+        return Err(LoadError::NoModel { path, what });
     }
+    if shards::is_later_part(gguf) {
+        let first =
+            shards::first_of(&path).unwrap_or_else(|| "the one with 00001 in its name".into());
+        return Err(LoadError::LaterPart { path, first });
+    }
+    let architecture = gguf.text("general.architecture").unwrap_or_default();
+    if ["t5", "t5encoder"].contains(&&*architecture) {
+        return Err(LoadError::Encoder { path, architecture });
+    }
+    if let Some(tokens) = gguf.number(&format!("{architecture}.context_length"))
+        && !(1..=i32::MAX.cast_unsigned()).contains(&tokens)
+    {
+        return Err(LoadError::NoContext { path, tokens });
+    }
+    Ok(())
 }
 
 /// Bytes by which a matrix, or those of all experts, are larger packed than in the file: rows that fill up the last
@@ -361,6 +376,7 @@ fn open(
         return Err(LoadError::Encoder { path: shown.to_owned(), architecture });
     }
     if tokens < 1 {
+        let tokens = tokens.cast_unsigned();
         return Err(LoadError::NoContext { path: shown.to_owned(), tokens });
     }
     let info = describe(&model, shown, path);
@@ -389,8 +405,8 @@ fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
         kv_bytes_per_token: kv_bytes_per_token(model, n_embd, file),
         pooling: pooling(model).filter(|pooling| *pooling != Pooling::Rank || ranks),
         ranks,
-        // (LlamaModel::chat_template passes a pointer to a name that it has freed.)
         sampling: sampling(model),
+        // (LlamaModel::chat_template passes a pointer to a name that it has freed.)
         rank_template: model.meta_val_str("tokenizer.chat_template.rerank").ok(),
         sees_ahead: meta(model, "attention.causal").is_some_and(|causal| causal == "false"),
         chat_template: model.chat_template(None).ok().and_then(|t| t.to_string().ok()),

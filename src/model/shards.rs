@@ -40,13 +40,17 @@ pub(super) fn tensors(path: &Path) -> impl Iterator<Item = TensorInfo> {
     files.filter_map(|file| Gguf::open(&file)).flat_map(|file| file.tensors())
 }
 
-/// The name of a model's first file, if this is a later one.
+/// Whether a file says that it is a later part of a model.
+pub(super) fn is_later_part(gguf: &Gguf) -> bool {
+    gguf.number("split.no").is_some_and(|part| part > 0)
+}
+
+/// The name of a model's first file, if this name is that of a later one.
 pub(super) fn first_of(path: &Path) -> Option<String> {
     let (first, count) = path.to_str()?.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (name, part) = first.rsplit_once('-')?;
     let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_later = is_number(part) && is_number(count) && part != "00001";
-    is_later.then(|| format!("{name}-00001-of-{count}.gguf"))
+    (is_number(part) && is_number(count)).then(|| format!("{name}-00001-of-{count}.gguf"))
 }
 
 /// A model's other files, whether they exist or not.

@@ -51,20 +51,38 @@ impl LlamaTokenizer {
         Self { model, specials, around, cuts }
     }
 
-    /// Tokenises a text. `around` adds the tokens around a whole text, `control` reads the spelling
-    /// of control tokens as these tokens, and `guarded` removes the marks of [`Specials::guarded`].
-    ///
-    /// Where the vocabulary asks for a token before each text, a whole text and a chat begin with it exactly once,
-    /// whether they are written with it or not.
+    /// Tokenises a text. `around` adds the tokens around a whole text; the one before it stands there exactly
+    /// once, whether the text is written with it or not. `control` reads the spelling of control tokens as these
+    /// tokens.
     pub fn tokenize(
         &self,
         text: &str,
         around: bool,
         control: bool,
+    ) -> Result<Vec<TokenId>, TokenizeError> {
+        let [before, after] = if around { self.around } else { [None; 2] };
+        let mut tokens = self.pieces(text, before, control, false)?;
+        tokens.extend(after);
+        Ok(tokens)
+    }
+
+    /// Tokenises a chat's prompt: removes the marks of [`Specials::guarded`], and reads control tokens. With
+    /// `begins`, the token before a whole text stands there exactly once.
+    pub fn tokenize_guarded(
+        &self,
+        text: &str,
+        begins: bool,
+    ) -> Result<Vec<TokenId>, TokenizeError> {
+        self.pieces(text, self.around[0].filter(|_| begins), true, true)
+    }
+
+    fn pieces(
+        &self,
+        text: &str,
+        before: Option<TokenId>,
+        control: bool,
         guarded: bool,
     ) -> Result<Vec<TokenId>, TokenizeError> {
-        let before = self.around[0].filter(|_| around || guarded);
-        let after = self.around[1].filter(|_| around);
         // Each token has a byte or more, except those around the text and a space that some
         // tokenisers add. With this room llama.cpp need not run twice.
         let mut tokens = Vec::with_capacity(text.len() + 4);
@@ -83,7 +101,6 @@ impl LlamaTokenizer {
         if let Some(before) = before {
             keep_one(before, &mut tokens);
         }
-        tokens.extend(after);
         Ok(tokens)
     }
 
@@ -256,7 +273,7 @@ mod tests {
             let text: String = (0..count).map(part).collect();
             for around in [false, true] {
                 for control in [false, true] {
-                    let ours = tokenizer.tokenize(&text, around, control, false).unwrap();
+                    let ours = tokenizer.tokenize(&text, around, control).unwrap();
                     let vocab = tokenizer.model.vocab();
                     let theirs = vocab.tokenize(text.as_bytes(), around, control);
                     let theirs: Vec<_> = theirs.into_iter().map(|token| token.0).collect();
@@ -265,8 +282,8 @@ mod tests {
             }
             // A guarded text gives no control token, and its bytes stay as they are.
             let guarded = tokenizer.specials.guarded(&text);
-            let plain = tokenizer.tokenize(&text, false, false, false).unwrap();
-            assert_eq!(tokenizer.tokenize(&guarded, false, true, true).unwrap(), plain, "{text:?}");
+            let plain = tokenizer.tokenize(&text, false, false).unwrap();
+            assert_eq!(tokenizer.tokenize_guarded(&guarded, false).unwrap(), plain, "{text:?}");
             assert_eq!(unguarded(&guarded), Cow::Borrowed(text.as_str()));
         }
     }
@@ -318,7 +335,7 @@ mod tests {
             let text = format!("x{} 12", "1234567890".repeat(4).split_at(length).0);
             let mut tokens = |digits| {
                 tokenizer.cuts.digits = digits;
-                tokenizer.tokenize(&text, false, false, false).unwrap()
+                tokenizer.tokenize(&text, false, false).unwrap()
             };
             let whole = tokens(None);
             for most in [3, 4, 7, 12] {

@@ -187,7 +187,7 @@ impl Vocab {
 
     /// The text of the token that begins every whole text and every chat; `None` if the vocabulary asks for none.
     pub fn first_text(&self) -> Option<Cow<'_, str>> {
-        self.pair.first.map(|_| self.bos_text())
+        self.pair.first.map(|token| String::from_utf8_lossy(self.spelling_of(token)))
     }
 
     /// The spelling of the token at the start of a text; empty if there is none.
@@ -279,7 +279,7 @@ impl Vocab {
     ) -> Result<Vec<TokenId>, TokenizeError> {
         match &self.tokenizer {
             Tokenizer::Bytes => Ok(text.bytes().map(TokenId::from).collect()),
-            Tokenizer::Llama(llama) => llama.tokenize(text, add_special, parse_special, false),
+            Tokenizer::Llama(llama) => llama.tokenize(text, add_special, parse_special),
         }
     }
 
@@ -301,16 +301,17 @@ impl Vocab {
     }
 
     /// Tokenises a chat's prompt: control tokens are those of the template, and [guarded]
-    /// texts of the client stay text.
+    /// texts of the client stay text. With `begins`, the token that the vocabulary asks for before a text
+    /// stands before it exactly once.
     ///
     /// [guarded]: Vocab::guarded
     ///
     /// # Errors
     /// As [`Vocab::tokenize`].
-    pub fn tokenize_prompt(&self, text: &str) -> Result<Vec<TokenId>, TokenizeError> {
+    pub fn tokenize_prompt(&self, text: &str, begins: bool) -> Result<Vec<TokenId>, TokenizeError> {
         match &self.tokenizer {
             Tokenizer::Bytes => self.tokenize(text, false, true),
-            Tokenizer::Llama(llama) => llama.tokenize(text, false, true, true),
+            Tokenizer::Llama(llama) => llama.tokenize_guarded(text, begins),
         }
     }
 }

@@ -19,8 +19,8 @@ use crate::limits::GUESSES_MAX;
 use crate::metrics::{
     Cause, Counter, DiskMetrics, FrontMetrics, Metrics, REASONS, ROW_CLASSES, ServerState, reason,
 };
-use crate::pressure;
 use crate::types::Io;
+use crate::{memory, pressure};
 
 /// Writes the page.
 pub(super) fn write(metrics: &Arc<Metrics>, out: &mut impl fmt::Write) {
@@ -133,6 +133,12 @@ impl MetricsWriter<'_> {
 
     /// What Prometheus' own libraries show of a process, under their names.
     fn process(&mut self) -> fmt::Result {
+        self.gauge(
+            "corelane_memory_available_bytes",
+            "Memory that the server could still take, of the machine or of its control group.",
+            &[],
+            memory::available_bytes(),
+        )?;
         let Some(process) = process::this() else { return Ok(()) };
         self.counter("process_cpu_seconds", "Processor time of the server.", process.cpu_s)?;
         self.gauge(

@@ -1,6 +1,7 @@
 //! What the kernel knows of this process, read at each scrape.
 
 use std::fs;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::param::{clock_ticks_per_second, page_size};
@@ -25,17 +26,20 @@ pub(super) struct Process {
 
 /// The numbers of this process now; `None` without `/proc`.
 pub(super) fn this() -> Option<Process> {
+    // Computed once: the two clocks differ by some milliseconds each time, and a change means a restart.
+    static STARTED_S: OnceLock<f64> = OnceLock::new();
     let ticks = clock_ticks_per_second() as f64;
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let Stat { cpu_ticks, started_ticks, virtual_bytes, resident_pages } = Stat::read(&stat)?;
     let since_boot: f64 =
         fs::read_to_string("/proc/uptime").ok()?.split_whitespace().next()?.parse().ok()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64();
+    let started_s = now - since_boot + started_ticks as f64 / ticks;
     Some(Process {
         cpu_s: cpu_ticks as f64 / ticks,
         resident_bytes: resident_pages * page_size() as u64,
         virtual_bytes,
-        started_s: now - since_boot + started_ticks as f64 / ticks,
+        started_s: *STARTED_S.get_or_init(|| started_s),
         open_files: fs::read_dir("/proc/self/fd").ok()?.count() as u64,
         most_files: getrlimit(Resource::Nofile).current,
     })
@@ -85,6 +89,8 @@ mod tests {
         let process = this().unwrap();
         assert!(process.resident_bytes > 1 << 20 && process.virtual_bytes > process.resident_bytes);
         assert!(process.open_files >= 3);
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(this().unwrap().started_s, process.started_s);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         assert!((0.0..86_400.0).contains(&(now - process.started_s)), "{process:?}");
     }

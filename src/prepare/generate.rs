@@ -13,6 +13,7 @@ use super::ignored;
 use super::model::ServedModel;
 use super::prompt::{check_length, check_prompt_text, check_wanted, text_of, tokens_of};
 use super::resolve::resolve;
+use crate::api::chain::unless_fast;
 use crate::api::chat::ChatRequest;
 use crate::api::constrain::RequestedConstraint;
 use crate::api::error::ApiError;
@@ -281,6 +282,11 @@ pub(super) fn job(
     let prompt_tokens = prompts.iter().map(|(ids, _)| ids.len() as u64).sum();
     let requested = request.advanced.as_deref();
     let mut advanced = requested.map(|advanced| resolve(advanced, &model.vocab)).transpose()?;
+    if let Some(advanced) = &mut advanced {
+        let chain = advanced.chain.take();
+        advanced.chain = chain.and_then(|chain| unless_fast(chain, &mut sampling));
+    }
+    let mut advanced = advanced.filter(|advanced| *advanced != AdvancedSampling::default());
     if let Some(compiled) = request.compiled {
         advanced.get_or_insert_default().constraint = Some(compiled);
     }

@@ -168,10 +168,10 @@ pub fn advance(
             generate::complete(&mut chat, model);
             let prompt = generate::chat_prompt(&chat, model, now, None)?;
             // As in llama-server: `/completion` adds that token again.
-            let text = vocab.unguarded(&prompt.text);
             let first = vocab.first_text().filter(|first| !first.is_empty());
-            let text = first.and_then(|first| text.strip_prefix(&*first)).unwrap_or(&text);
-            tokens::push_prompt(&mut answer, text);
+            let text = first.and_then(|first| prompt.text.strip_prefix(&*first));
+            let text = text.unwrap_or(&prompt.text);
+            tokens::push_prompt(&mut answer, &vocab.unguarded(text));
         }
     }
     Ok(Step::Done(Prepared::Answer(answer)))

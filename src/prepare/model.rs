@@ -75,6 +75,11 @@ pub struct ServedModel {
 }
 
 impl ServedModel {
+    /// Bytes of the system message of chats that begin with none.
+    pub fn system_bytes(&self) -> usize {
+        self.system_prompt.as_ref().map_or(0, String::len)
+    }
+
     /// The path of the file, as clients see it.
     pub fn shown_path(&self) -> Cow<'_, str> {
         self.path.as_ref().map_or("built-in".into(), |path| path.to_string_lossy())

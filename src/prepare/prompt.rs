@@ -48,7 +48,9 @@ pub fn tokenize(
 /// # Errors
 /// 400 for a text that the model's tokeniser cannot read.
 pub fn tokenize_chat(vocab: &Vocab, text: &str) -> Result<Vec<TokenId>, ApiError> {
-    vocab.tokenize_prompt(text).map_err(|error| ApiError::field("messages", error.to_string()))
+    vocab
+        .tokenize_prompt(text, true)
+        .map_err(|error| ApiError::field("messages", error.to_string()))
 }
 
 /// Fails if nobody waits for the answer any longer.

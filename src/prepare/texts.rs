@@ -272,7 +272,7 @@ fn pair(
             Some(text) => Cow::from(text),
             None => String::from_utf8_lossy(&bytes().collect::<Vec<u8>>()).into_owned().into(),
         };
-        let ids = vocab.tokenize_prompt(&fill(template, query, &document, vocab));
+        let ids = vocab.tokenize_prompt(&fill(template, query, &document, vocab), false);
         return ids.map_err(|error| ApiError::field(query_field, error.to_string()));
     }
     let marks = vocab.pair();

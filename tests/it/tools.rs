@@ -278,7 +278,7 @@ fn read(prompt: &ChatPrompt, text: &str) -> Answer {
         Part::ToolCallArguments { delta, .. } => answer.calls.last_mut().unwrap().1.push_str(delta),
     };
     parser.push(text, &mut out);
-    parser.finish(&mut out);
+    parser.finish(false, &mut out);
     answer
 }
 

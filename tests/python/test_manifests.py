@@ -43,6 +43,8 @@ def test_objects_refer_to_labels_and_ports_of_the_pod():
         assert OBJECTS[kind]["spec"]["selector"]["matchLabels"] == labels, kind
     policy = OBJECTS["NetworkPolicy"]["spec"]
     assert policy["podSelector"]["matchLabels"] == labels
+    picker = {"podSelector": {"matchLabels": {"app": OBJECTS["InferencePool"]["spec"]["endpointPickerRef"]["name"]}}}
+    assert any(picker in rule["from"] and {"port": "ops"} in rule["ports"] for rule in policy["ingress"])
     assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == set(PORTS)
     assert OBJECTS["Service"]["spec"]["ports"][0]["targetPort"] in PORTS
     assert OBJECTS["PodMonitor"]["spec"]["podMetricsEndpoints"][0]["port"] in PORTS

@@ -253,8 +253,8 @@ impl Reply for MessagesReply {
             Part::ToolCallArguments { delta, .. } => self.push_more(delta, out),
         };
         parser.push(delta.text, &mut take);
-        if delta.finish.is_some() {
-            parser.finish(&mut take);
+        if let Some(finish) = delta.finish {
+            parser.finish(finish != FinishReason::Stop, &mut take);
         }
         self.parser = Some(parser);
         self.finish = delta.finish;

@@ -244,8 +244,8 @@ impl Choice {
             },
         };
         parser.push(delta.text, &mut take);
-        if delta.finish.is_some() {
-            parser.finish(&mut take);
+        if let Some(finish) = delta.finish {
+            parser.finish(finish != FinishReason::Stop, &mut take);
         }
         self.said.tokens.extend_from_slice(delta.tokens);
         push_tokens(&mut self.said.logprobs, delta.logprobs, false);

@@ -86,8 +86,8 @@ impl OllamaReply {
             }
         };
         parser.push(delta.text, &mut take);
-        if delta.finish.is_some() {
-            parser.finish(&mut take);
+        if let Some(finish) = delta.finish {
+            parser.finish(finish != FinishReason::Stop, &mut take);
         }
         push_tokens(&mut self.logprobs, delta.logprobs, false);
         self.finish = delta.finish;

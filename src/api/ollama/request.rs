@@ -108,7 +108,7 @@ fn read_generation(fields: &Fields<'_, '_>, form: Form) -> Result<GenerationRequ
     if let Some(options) = &fields.object("options")? {
         request.sampling = read_sampling(options, sampling())?;
         request.given = read_given(options)?;
-        request.advanced = read_advanced(options, &mut request.sampling)?;
+        request.advanced = read_advanced(options)?;
         request.seed = read_seed(options)?;
         request.stops = read_stop_list("stop", options)?;
         let length = options.integer("num_predict", -2..=LENGTH_MAX)?;

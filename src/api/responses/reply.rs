@@ -479,8 +479,8 @@ impl Reply for ResponsesReply {
             self.push_part(part, out);
         };
         parser.push(delta.text, &mut push);
-        if delta.finish.is_some() {
-            parser.finish(&mut push);
+        if let Some(finish) = delta.finish {
+            parser.finish(finish != FinishReason::Stop, &mut push);
         }
         self.parser = Some(parser);
         self.reasoning_tokens += u64::from(thought);

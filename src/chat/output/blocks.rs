@@ -130,7 +130,11 @@ impl Blocks {
     }
 
     /// Ends the text: passes the held-back text `held` to `out`.
-    pub fn finish(&mut self, held: &str, out: &mut impl FnMut(Part<'_>)) {
+    pub fn finish(&mut self, held: &str, is_cut: bool, out: &mut impl FnMut(Part<'_>)) {
+        let is_marked = self.syntax.open.iter().any(|open| held.trim_start().starts_with(open));
+        if is_cut && matches!(self.state, Inside::Head) && is_marked {
+            return;
+        }
         let mut held = if matches!(self.state, Inside::Tail) { held.trim() } else { held };
         if let Some(candidate) = self.candidate.take() {
             out(Part::Content(&candidate.text));

@@ -1,7 +1,7 @@
 //! Texts that models write, correct or not, and the parts that they are split into.
 
 use super::samples::{Whole, offered, parse, written};
-use super::{ParserOptions, ReasoningSyntax, ToolSyntax};
+use super::{Parser, ParserOptions, Part, ReasoningSyntax, ToolSyntax};
 use crate::limits::{MARKER_SPACE_BYTES_MAX, TOOL_HEAD_BYTES_MAX};
 
 fn content(text: &str) -> Whole {
@@ -258,6 +258,35 @@ fn arguments_that_are_cut_off_are_what_there_is_of_them() {
     let text = r#"<tool_call>{"name": "a", "arguments": {"b": 1}, "id": "x"#;
     let parts = [call("a", r#"{"b": 1}"#), content(r#", "id": "x"#)];
     assert_eq!(read(ToolSyntax::Hermes, text), parts);
+}
+
+/// The limit of tokens was reached within a call, before anything could be told of it.
+#[test]
+fn the_head_of_a_call_that_was_cut_off_is_dropped() {
+    let cut = |tools, text: &str| {
+        let options = ParserOptions { offered: offered(), ..splitting(ReasoningSyntax::Think) };
+        let mut parser = Parser::new(ParserOptions { tools: Some(tools), ..options });
+        let mut content = String::new();
+        let mut take = |part: Part<'_>| match part {
+            Part::Content(text) => content.push_str(text),
+            other => panic!("{other:?}"),
+        };
+        parser.push(text, &mut take);
+        parser.finish(true, &mut take);
+        content
+    };
+    for text in [
+        "I look.\n<tool_call>\n{\"name\": ",
+        "I look.<tool_call>",
+        "I look.\n<tool_call>\n{\"name\": \"no",
+    ] {
+        assert_eq!(cut(ToolSyntax::Hermes, text), "I look.", "{text}");
+    }
+    assert_eq!(cut(ToolSyntax::Harmony, "<|channel|>commentary to=functions.no"), "");
+    // No call has begun.
+    for text in ["{\"name\": ", "a <tool", "a < b"] {
+        assert_eq!(cut(ToolSyntax::Hermes, text), text);
+    }
 }
 
 #[test]

@@ -85,8 +85,13 @@ impl Channels {
         }
     }
 
-    /// The part that `held` becomes if no more text follows.
-    pub fn last_part<'a>(&self, held: &'a str) -> Option<Part<'a>> {
+    /// The part that `held` becomes if no more text follows. A header that was cut off is none.
+    pub fn last_part<'a>(&self, held: &'a str, is_cut: bool) -> Option<Part<'a>> {
+        let is_header = matches!(self.state, Inside::Header)
+            && BEGIN.iter().any(|begin| held.trim_start().starts_with(begin));
+        if is_cut && is_header {
+            return None;
+        }
         let kind = if let Inside::Message(kind) = self.state { kind } else { Kind::Content };
         (!held.is_empty()).then(|| self.part(held, kind))
     }

@@ -17,7 +17,7 @@
 //!
 //! - Text that looks like a call but is not one becomes content, with its marker. Such text is not
 //!   JSON, has no name, has more than `TOOL_HEAD_BYTES_MAX` bytes before its arguments, or ends
-//!   before them.
+//!   before them. (If the text was cut off there, it is dropped.)
 //! - Arguments start when the name is known and the next character can start a JSON value.
 //!   From there on they are passed on as written and end where brackets and quotes balance.
 //!   Arguments that never balance extend to the end of the text. The client checks that they
@@ -130,12 +130,15 @@ impl Parser {
         self.held.drain(..done);
     }
 
-    /// Ends the text: passes the text held back to `out`. Nothing may be pushed after it.
-    pub fn finish(&mut self, out: &mut impl FnMut(Part<'_>)) {
+    /// Ends the text: passes the text held back to `out`. Nothing may be pushed after it. `is_cut` says that the
+    /// model had not ended: then the head of a call, whose rest is missing, is no content, and is dropped.
+    pub fn finish(&mut self, is_cut: bool, out: &mut impl FnMut(Part<'_>)) {
         let held = std::mem::take(&mut self.held);
         match &mut self.rules {
-            Rules::Blocks(blocks) => blocks.finish(&held, out),
-            Rules::Channels(channels) => channels.last_part(&held).into_iter().for_each(out),
+            Rules::Blocks(blocks) => blocks.finish(&held, is_cut, out),
+            Rules::Channels(channels) => {
+                channels.last_part(&held, is_cut).into_iter().for_each(out);
+            }
         }
     }
 

@@ -149,7 +149,7 @@ pub(super) fn parse<'a>(
         assert!(held < TOOL_HEAD_BYTES_MAX, "{held} bytes are held");
         assert!(whole <= OBJECT_BYTES_MAX, "{whole} bytes of a value are held");
     }
-    parser.finish(&mut |part| collect(&mut parts, part));
+    parser.finish(false, &mut |part| collect(&mut parts, part));
     parts
 }
 

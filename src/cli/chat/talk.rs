@@ -67,7 +67,7 @@ pub struct TalkArgs {
     #[arg(short, long, value_name = "N", default_value_t = 0, help_heading = "KV cache")]
     ctx_size: u32,
     #[command(flatten)]
-    template: TemplateArgs,
+    pub template: TemplateArgs,
     /// Log level of the server inside: error, warn, info, debug or trace
     #[arg(long, value_name = "FILTER", default_value = "error", help_heading = "Server")]
     pub log: String,

@@ -66,7 +66,10 @@ impl Connection {
         hold: &mut Hold,
     ) -> Result<Result<Prepared, ApiError>, Gone> {
         let key = envelope.key;
-        let mut step = match body.len() {
+        // The server's system message is a part of most prompts.
+        let system =
+            self.front.service.borrow().as_ref().map_or(0, |service| service.model.system_bytes());
+        let mut step = match body.len() + system {
             0..=PREPARE_INLINE_BYTES_MAX => self.prepare_here(&envelope, read, body),
             bytes => {
                 let (lane, deadline) = (Lane::for_texts(bytes), envelope.deadline(None));

@@ -194,7 +194,7 @@ impl Connection {
     fn metrics(&self) -> Result<Vec<u8>, ApiError> {
         let config = &self.front.config;
         if config.metrics_page.is_some() {
-            self.check_shows_all("the metrics count what each of them sends")?;
+            self.check_shows_all("Metrics", "count what each of them sends")?;
         }
         match config.metrics_page {
             Some(page) => Ok(page(&config.metrics).into()),
@@ -208,7 +208,7 @@ impl Connection {
 
     /// The page about the lanes. An error if this key may not see it.
     fn lanes(&self, query: &str, key: KeyId) -> Result<Vec<u8>, ApiError> {
-        self.check_shows_all("the steps show when each of them is used")?;
+        self.check_shows_all("Lanes", "show when each of them is used")?;
         let since = lanes::read_since(query)?;
         let service = self.front.service.borrow();
         let Some(service) = &*service else { return Ok(Vec::new()) };
@@ -220,14 +220,14 @@ impl Connection {
 
     /// Refuses a page that would show one key the activity of other keys. `why` is a part of the
     /// message.
-    fn check_shows_all(&self, why: &str) -> Result<(), ApiError> {
+    fn check_shows_all(&self, what: &str, why: &str) -> Result<(), ApiError> {
         if self.front.shows_all() {
             return Ok(());
         }
         let tenants = self.front.keys.borrow().tenants();
         Err(ApiError::forbidden(format!(
-            "this server has had {tenants} keys, and {why}; only a server with one key, or with \
-             --share-cache, shows them here"
+            "{what} are hidden: this server has had {tenants} keys, and they {why}. --share-cache shows \
+             them, and lets keys share cached prompts"
         )))
     }
 

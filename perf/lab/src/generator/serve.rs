@@ -60,14 +60,11 @@ fn side(args: &BenchServeArgs, url: &str, key: Option<String>) -> Result<Side, S
     let target = Target::parse(url)?;
     let timeout = args.timeout()?;
     let sends_ids = args.form() == Form::Ids;
-    let enough = if sends_ids { "both --model and --vocab-size" } else { "--model" };
     let model = match &args.model {
         Some(id) if args.vocab_size.is_some() || !sends_ids => {
             Model { id: Some(id.clone()), n_vocab: args.vocab_size }
         }
-        _ => target
-            .model(key.as_deref(), timeout)
-            .map_err(|error| format!("{error} (with {enough} nothing is asked)"))?,
+        _ => target.model(key.as_deref(), timeout).map_err(|error| error.to_string())?,
     };
     let n_vocab = args.vocab_size.or(model.n_vocab).filter(|_| sends_ids);
     if sends_ids && n_vocab.is_none() {
