@@ -86,12 +86,15 @@ fn start_to_ask(filter: &str) -> Result<WorkerGuard, String> {
     let (log, _) = start_log(filter, "error", false)?;
     secrets::keep_all_out_of_core_dumps();
     cli::exposed::show();
+    for warning in cli::service_link_warnings() {
+        let _ = writeln!(std::io::stderr(), "corelane: {warning}");
+    }
     Ok(log)
 }
 
 fn serve(args: &cli::ServeArgs) -> Result<(), String> {
     let (_log, lines_lost) = start_log(&args.log, "info", args.log_json)?;
-    cli::exposed::warn_of_links();
+    cli::service_link_warnings().for_each(|warning| tracing::warn!("{warning}"));
     let config = args.config()?;
     let source = match args.engine.source() {
         Ok(source) => Ok(source),

@@ -14,7 +14,7 @@ use crate::limits::{
 };
 use crate::sampling::AdvancedSampling;
 
-/// Sampling options beyond [`Sampling`].
+/// Sampling options beyond [`Sampling`](crate::types::Sampling).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestedAdvanced {
     /// The options that need no vocabulary: all but `logit_bias` and DRY's breakers.

@@ -1,23 +1,15 @@
-//! Warns of secrets on the command line, which every user of the machine can read, and of variables that are not
-//! read.
+//! Warns of secrets on the command line, which every user of the machine can read.
 
 use std::io::Write;
 
-use super::service_link_warnings;
-
-/// Warns of secrets, in the log.
+/// Warns of secrets in this process's arguments, in the log.
 pub fn warn() {
     warnings().for_each(|warning| tracing::warn!("{warning}"));
 }
 
-/// Warns of variables that are not read, in the log.
-pub fn warn_of_links() {
-    service_link_warnings().for_each(|warning| tracing::warn!("{warning}"));
-}
-
-/// Warns of both on standard error: for commands whose log shows errors alone, or that have none.
+/// As [`warn`], but on standard error: for commands whose log shows errors alone, or that have none.
 pub fn show() {
-    for warning in warnings().chain(service_link_warnings()) {
+    for warning in warnings() {
         let _ = writeln!(std::io::stderr(), "corelane: {warning}");
     }
 }
