@@ -357,7 +357,7 @@ def test_a_server_that_is_loading_is_asked_again(page):
     expect(page.locator("#banner")).to_contain_text("The model is being loaded.")
     expect(answers(page).last).to_contain_text("The model is being loaded.")
     page.unroute("**/health")
-    assert len(text_of(ended(page))) > 100
+    assert text_of(ended(page)), "an answer, as long as the model likes"
     expect(page.locator("#banner")).to_be_hidden()
 
 
