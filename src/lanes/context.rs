@@ -37,7 +37,8 @@ const CHECKPOINT_TOKENS: usize = 512;
 /// Places for kept logits for each slot: those of a conversation's last two prompts.
 const LOGITS_OF_SLOT: usize = 2;
 
-/// Whether the server is for texts: not for vectors, and not of a model that sees what comes after a token.
+/// Whether the server generates texts. A server of vectors does not. Neither does a model whose tokens see the tokens
+/// behind them.
 pub(super) fn generates(config: &ServeConfig, info: &ModelInfo) -> bool {
     !info.sees_ahead && config.pooling.or(info.pooling).is_none()
 }

@@ -12,6 +12,7 @@ mod checked;
 pub mod deltas;
 pub mod draft;
 pub mod embed;
+mod examine;
 pub mod fake;
 pub mod footprint;
 pub mod ggml;

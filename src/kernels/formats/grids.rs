@@ -21,7 +21,7 @@
 
 use super::super::simd::Simd;
 use super::codes::{BITS_BYTES, bit, pack_bits, spread};
-use super::{CHUNK, Format, SCALES_MAX, STRIP_ROWS, half, set_word, word};
+use super::{CHUNK, Format, HALVES_BYTES, SCALES_MAX, STRIP_ROWS, half, set_word, word};
 
 // ggml's grids, which the build script writes.
 include!(concat!(env!("OUT_DIR"), "/grids.rs"));
@@ -43,8 +43,18 @@ pub const OFFSET: u8 = 64;
 /// The offset of IQ3_S, whose largest size is 15.
 pub const IQ3_S_OFFSET: u8 = 16;
 
-/// A type with a grid.
-pub trait Grid: Format {
+/// What differs between the types with a grid. [`OfGrid`] makes a [`Format`] of it.
+pub trait Grid {
+    /// See [`Format::GGML_TYPE`].
+    const GGML_TYPE: i32;
+    /// See [`Format::NAME`].
+    const NAME: &'static str;
+    /// See [`Format::BLOCK_BYTES`].
+    const BLOCK_BYTES: usize;
+    /// Scales of a chunk of 32 columns.
+    const CHUNK_SCALES: usize;
+    /// Added to sizes and subtracted from codes.
+    const OFFSET: u8;
     /// Its grid, four columns in a word. Its offset is added to each size.
     const GRID: &'static [u32];
     /// High bits of a number, which are not in its byte.
@@ -53,7 +63,50 @@ pub trait Grid: Format {
     const GRID_COLUMNS: usize;
     /// Factor of the file's half, which makes all scales integers.
     const SCALE: f32;
+
+    /// Packs a block of the file as a row of a tile, with [`pack_head`] and [`pack_chunk`].
+    fn pack_row(block: &[u8], row: usize, head: &mut [u8], codes: &mut [u8]);
 }
+
+/// The format of a type with a grid.
+pub struct OfGrid<G>(std::marker::PhantomData<G>);
+
+impl<G: Grid> Format for OfGrid<G> {
+    const GGML_TYPE: i32 = G::GGML_TYPE;
+    const NAME: &'static str = G::NAME;
+    const COLUMNS: usize = COLUMNS;
+    const BLOCK_BYTES: usize = G::BLOCK_BYTES;
+    const HEAD_BYTES: usize = halves_at::<G>() + HALVES_BYTES;
+    const CHUNK_BYTES: usize = chunk_bytes::<G>();
+    const CODE_MAX: u8 = largest(G::GRID);
+    const CHUNK_SCALES: usize = G::CHUNK_SCALES;
+    const OFFSET: i32 = G::OFFSET as i32;
+
+    fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
+        for (row, block) in blocks.iter().enumerate() {
+            G::pack_row(block, row, head, codes);
+        }
+    }
+
+    fn unpack(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32]) {
+        unpack::<G>(head, codes, row, weights);
+    }
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
+        // SAFETY: the caller guarantees it.
+        unsafe { scales::<S, G>(head, row) }
+    }
+
+    #[inline(always)]
+    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
+        // SAFETY: the caller guarantees it.
+        unsafe { code::<S, G>(chunk, row, v) }
+    }
+}
+
+/// Columns of a tile.
+const COLUMNS: usize = 256;
 
 /// The largest byte.
 const fn largest(grid: &[u32]) -> u8 {
@@ -78,33 +131,28 @@ const fn shifted<const N: usize>(mut grid: [u32; N], offset: u8) -> [u32; N] {
 }
 
 /// Bytes of a chunk.
-pub const fn chunk_bytes(grid_columns: usize, high_bits: usize) -> usize {
-    signs_at(grid_columns) + BITS_BYTES + if high_bits > 0 { STRIP_ROWS } else { 0 }
+pub const fn chunk_bytes<G: Grid>() -> usize {
+    signs_at::<G>() + BITS_BYTES + if G::HIGH_BITS > 0 { STRIP_ROWS } else { 0 }
 }
 
 /// Offset of the signs in a chunk.
-const fn signs_at(grid_columns: usize) -> usize {
-    CHUNK / grid_columns * STRIP_ROWS
+const fn signs_at<G: Grid>() -> usize {
+    CHUNK / G::GRID_COLUMNS * STRIP_ROWS
 }
 
-/// Bytes of a head with `scales` scales.
-pub const fn head_bytes(scales: usize) -> usize {
-    halves_at(scales) + 2 * STRIP_ROWS
+/// Scales in a tile: 8 or 16.
+const fn scales_of<G: Grid>() -> usize {
+    COLUMNS / CHUNK * G::CHUNK_SCALES
 }
 
 /// Offset of the halves in a head.
-const fn halves_at(scales: usize) -> usize {
-    scales / 8 * 64
-}
-
-/// Scales in a tile.
-const fn scales_of<G: Grid>() -> usize {
-    G::COLUMNS / CHUNK * G::CHUNK_SCALES
+const fn halves_at<G: Grid>() -> usize {
+    scales_of::<G>() / 8 * 64
 }
 
 /// Packs a row's half and its scales, eight in a word.
 pub fn pack_head<G: Grid>(head: &mut [u8], row: usize, half: &[u8], words: impl Fn(usize) -> u32) {
-    let halves = halves_at(scales_of::<G>());
+    let halves = halves_at::<G>();
     for at in 0..halves / 64 {
         set_word(head, 64 * at + 4 * row, words(at));
     }
@@ -123,11 +171,32 @@ pub fn pack_chunk<G: Grid>(
         chunk[STRIP_ROWS * part + row] = number(part) as u8; // its low bits
         all | number(part) >> 8 << (G::HIGH_BITS * part)
     });
-    let signs_at = signs_at(G::GRID_COLUMNS);
+    let signs_at = signs_at::<G>();
     pack_bits(&mut chunk[signs_at..], row, |v| spread(signs, v));
     if G::HIGH_BITS > 0 {
         chunk[signs_at + BITS_BYTES + row] = high as u8; // eight bits
     }
+}
+
+/// Packs a block of an XXS type, which has for each chunk the bytes of its numbers, at `number_at`, and a word of four
+/// times seven signs and a scale, at `word_at`.
+pub fn pack_xxs_row<G: Grid>(
+    block: &[u8],
+    row: usize,
+    head: &mut [u8],
+    codes: &mut [u8],
+    number_at: impl Fn(usize) -> usize,
+    word_at: impl Fn(usize) -> usize,
+) {
+    let last = |chunk: usize| word(block, word_at(chunk));
+    for (index, chunk) in codes.chunks_exact_mut(chunk_bytes::<G>()).enumerate() {
+        let number = |part: usize| u32::from(block[number_at(index) + part]);
+        let of_eight = |part: usize| eight_signs(last(index) >> (7 * part)) << (8 * part);
+        let signs = (0..4).fold(0, |all, part| all | of_eight(part));
+        pack_chunk::<G>(chunk, row, number, signs);
+    }
+    let scales = (0..8).fold(0, |all, chunk| all | last(chunk) >> 28 << (4 * chunk));
+    pack_head::<G>(head, row, block, |_| scales);
 }
 
 /// Adds the eighth sign to seven: the number of negative weights is even.
@@ -138,9 +207,9 @@ pub fn eight_signs(seven: u32) -> u32 {
 
 /// Implements [`Format::unpack`].
 pub fn unpack<G: Grid>(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32]) {
-    let scale = G::SCALE * half(head, halves_at(scales_of::<G>()) + 2 * row);
-    let (columns, signs_at) = (G::GRID_COLUMNS, signs_at(G::GRID_COLUMNS));
-    let chunks = codes.chunks_exact(G::CHUNK_BYTES).zip(weights.chunks_exact_mut(CHUNK));
+    let scale = G::SCALE * half(head, halves_at::<G>() + 2 * row);
+    let (columns, signs_at) = (G::GRID_COLUMNS, signs_at::<G>());
+    let chunks = codes.chunks_exact(chunk_bytes::<G>()).zip(weights.chunks_exact_mut(CHUNK));
     for (index, (chunk, weights)) in chunks.enumerate() {
         for (column, weight) in weights.iter_mut().enumerate() {
             let part = column / columns;
@@ -150,7 +219,7 @@ pub fn unpack<G: Grid>(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32
                 number |= (high & ((1 << G::HIGH_BITS) - 1)) << 8;
             }
             let word = G::GRID[(number * columns + column % columns) / 4];
-            let size = f32::from(word.to_le_bytes()[column % 4]) - G::OFFSET as f32;
+            let size = f32::from(word.to_le_bytes()[column % 4]) - f32::from(G::OFFSET);
             let is_negative = bit(&chunk[signs_at..], row, column) == 1;
             let group = index * G::CHUNK_SCALES + column * G::CHUNK_SCALES / CHUNK;
             let of_group = scale_of(head, row, group) * scale;
@@ -173,7 +242,7 @@ fn scale_of(head: &[u8], row: usize, scale: usize) -> f32 {
 pub unsafe fn scales<S: Simd, G: Grid>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
     // SAFETY: the head has the words and then 16 halves; this reads those of the rows from `row` on.
     unsafe {
-        let half = S::load_f16(head.add(halves_at(scales_of::<G>()) + 2 * row));
+        let half = S::load_f16(head.add(halves_at::<G>() + 2 * row));
         let half = S::mul(half, S::splat_f32(G::SCALE));
         // A loop, because a closure would not have the instruction set.
         let mut scales = [S::splat_f32(0.0); SCALES_MAX];
@@ -203,13 +272,13 @@ pub unsafe fn scales<S: Simd, G: Grid>(head: *const u8, row: usize) -> [S::Float
 /// As for that function.
 #[inline(always)]
 pub unsafe fn code<S: Simd, G: Grid>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-    // No number of 8 + HIGH_BITS bits is beyond the grid, and no code above the largest.
+    // No number of 8 + HIGH_BITS bits is beyond the grid, and no size changes its sign.
     const { assert!(4 * G::GRID.len() == G::GRID_COLUMNS << (8 + G::HIGH_BITS)) };
-    const { assert!(largest(G::GRID) == G::CODE_MAX) };
+    const { assert!(largest(G::GRID) <= 2 * G::OFFSET) };
     // SAFETY: the chunk has the parts that are drawn above; this reads those of the rows from `row` on. By the
     // assertion, the gather stays in the grid.
     unsafe {
-        let (words, signs_at) = (G::GRID_COLUMNS / 4, signs_at(G::GRID_COLUMNS));
+        let (words, signs_at) = (G::GRID_COLUMNS / 4, signs_at::<G>());
         let part = v / words;
         let mut number = S::load_u8(chunk.add(STRIP_ROWS * part + row));
         if G::HIGH_BITS > 0 {
@@ -242,6 +311,6 @@ pub unsafe fn code<S: Simd, G: Grid>(chunk: *const u8, row: usize, v: usize) -> 
             6 => S::left::<1>(signs),
             _ => signs,
         };
-        S::mirror(sizes, signs, S::splat_byte(2 * G::OFFSET as u8))
+        S::mirror(sizes, signs, S::splat_byte(2 * G::OFFSET))
     }
 }

@@ -6,60 +6,33 @@
 //! a tile is as `grids` draws it: 4 % more bytes, for the eighth sign
 //! ```
 
-use super::super::simd::Simd;
-use super::grids::{
-    self, Grid, OFFSET, chunk_bytes, eight_signs, head_bytes, pack_chunk, pack_head,
-};
-use super::{Format, SCALES_MAX, STRIP_ROWS, word};
+use super::grids::{self, Grid, OFFSET, OfGrid, pack_xxs_row};
 
 /// The type IQ3_XXS.
-pub struct Iq3Xxs;
+pub type Iq3Xxs = OfGrid<Rows>;
 
-impl Format for Iq3Xxs {
+/// What differs from other types with a grid.
+pub struct Rows;
+
+impl Grid for Rows {
     const GGML_TYPE: i32 = 18;
     const NAME: &'static str = "IQ3_XXS";
-    const COLUMNS: usize = 256;
     const BLOCK_BYTES: usize = 98;
-    const HEAD_BYTES: usize = head_bytes(8);
-    const CHUNK_BYTES: usize = chunk_bytes(4, 0);
-    const CODE_MAX: u8 = 62 + OFFSET;
     const CHUNK_SCALES: usize = 1;
-    const OFFSET: i32 = OFFSET as i32;
-
-    fn pack(blocks: &[&[u8]; STRIP_ROWS], head: &mut [u8], codes: &mut [u8]) {
-        for (row, block) in blocks.iter().enumerate() {
-            // Behind the numbers, each chunk has a word with its signs and its scale.
-            let last = |chunk: usize| word(block, 66 + 4 * chunk);
-            for (index, chunk) in codes.chunks_exact_mut(Self::CHUNK_BYTES).enumerate() {
-                let number = |part: usize| u32::from(block[2 + 8 * index + part]);
-                let of_eight = |part: usize| eight_signs(last(index) >> (7 * part)) << (8 * part);
-                pack_chunk::<Self>(chunk, row, number, (0..4).fold(0, |all, p| all | of_eight(p)));
-            }
-            let scales = (0..8).fold(0, |all, chunk| all | last(chunk) >> 28 << (4 * chunk));
-            pack_head::<Self>(head, row, block, |_| scales);
-        }
-    }
-
-    fn unpack(head: &[u8], codes: &[u8], row: usize, weights: &mut [f32]) {
-        grids::unpack::<Self>(head, codes, row, weights);
-    }
-
-    #[inline(always)]
-    unsafe fn scales<S: Simd>(head: *const u8, row: usize) -> [S::Float; SCALES_MAX] {
-        // SAFETY: the caller guarantees it.
-        unsafe { grids::scales::<S, Self>(head, row) }
-    }
-
-    #[inline(always)]
-    unsafe fn code<S: Simd>(chunk: *const u8, row: usize, v: usize) -> S::Int {
-        // SAFETY: the caller guarantees it.
-        unsafe { grids::code::<S, Self>(chunk, row, v) }
-    }
-}
-
-impl Grid for Iq3Xxs {
+    const OFFSET: u8 = OFFSET;
     const GRID: &'static [u32] = &grids::IQ3_XXS;
     const HIGH_BITS: usize = 0;
     const GRID_COLUMNS: usize = 4;
     const SCALE: f32 = 0.25;
+
+    fn pack_row(block: &[u8], row: usize, head: &mut [u8], codes: &mut [u8]) {
+        pack_xxs_row::<Self>(
+            block,
+            row,
+            head,
+            codes,
+            |chunk| 2 + 8 * chunk,
+            |chunk| 66 + 4 * chunk,
+        );
+    }
 }
