@@ -76,6 +76,11 @@ impl Request {
         }
     }
 
+    /// Whether its prompt is rendered from messages.
+    pub fn is_conversation(&self) -> bool {
+        matches!(self, Request::Chat(_) | Request::CountTokens(..) | Request::ApplyTemplate(_))
+    }
+
     /// The response that the request continues, until [`Request::continue_from`] was called.
     pub fn previous(&self) -> Option<&str> {
         let (Request::Chat(chat) | Request::CountTokens(chat, _)) = self else { return None };

@@ -106,11 +106,13 @@ pub fn service_links(command: &clap::Command) -> Vec<String> {
     command.get_arguments().map(variable).filter(|name| is_service_link(name)).collect()
 }
 
-/// Whether a variable has such an address.
+/// Whether a variable has such an address. A variable of keys is always read: a server must not start without its
+/// keys.
 pub fn is_service_link(variable: &str) -> bool {
-    std::env::var(variable).is_ok_and(|value| {
-        ["tcp://", "udp://", "sctp://"].iter().any(|protocol| value.starts_with(protocol))
-    })
+    !variable.contains("KEY")
+        && std::env::var(variable).is_ok_and(|value| {
+            ["tcp://", "udp://", "sctp://"].iter().any(|protocol| value.starts_with(protocol))
+        })
 }
 
 /// The name of a flag's variable.

@@ -109,6 +109,16 @@ pub enum LoadError {
         /// The number.
         tokens: u32,
     },
+    /// The header has a number that no model has.
+    #[error("{path} says that it has {number} {what}")]
+    Impossible {
+        /// The file.
+        path: PathBuf,
+        /// What it counts.
+        what: &'static str,
+        /// The number, as llama.cpp reads it.
+        number: i32,
+    },
     /// The system refused memory for the built-in model.
     #[error("cannot place the built-in model in memory: {0}")]
     BuiltIn(std::io::Error),
@@ -124,6 +134,11 @@ pub(super) fn check_file(path: &Path, available: u64) -> Result<(), LoadError> {
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(LoadError::NotAFile(path.to_owned()));
+    }
+    // Its header alone may take several times its size.
+    let bytes = metadata.len();
+    if bytes > available {
+        return Err(LoadError::TooLarge { path: path.to_owned(), bytes, available });
     }
     let mut file = File::open(path).map_err(unreadable)?;
     let mut magic = Vec::new();

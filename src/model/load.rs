@@ -23,7 +23,7 @@ use super::vocab::Vocab;
 use super::{builtin, checked, library};
 use crate::kernels::ggml::{self, Packed};
 use crate::kernels::{InstructionSet, KernelChoice};
-use crate::limits::{LLAMA_SAMPLING_MAX, SEQUENCE_TOKENS_MAX};
+use crate::limits::{SEQUENCE_TOKENS_MAX, TEMPERATURE_MAX};
 use crate::memory::available_bytes;
 use crate::types::defaults::SamplingDefaults;
 use crate::types::printable::one_line;
@@ -182,6 +182,18 @@ fn open(
         let tokens = tokens.cast_unsigned();
         return Err(LoadError::NoContext { path: shown.to_owned(), tokens });
     }
+    // The binding panics at negative numbers.
+    // SAFETY: the model is live.
+    let counts = unsafe {
+        [
+            ("heads", sys::llama_model_n_head(raw(&model))),
+            ("heads of keys and values", sys::llama_model_n_head_kv(raw(&model))),
+            ("layers", sys::llama_model_n_layer(raw(&model))),
+        ]
+    };
+    if let Some((what, number)) = counts.into_iter().find(|(_, number)| *number < 0) {
+        return Err(LoadError::Impossible { path: shown.to_owned(), what, number });
+    }
     let info = describe(&model, shown, path);
     Ok((model, info))
 }
@@ -220,7 +232,7 @@ fn describe(model: &LlamaModel, path: &Path, file: &Path) -> ModelInfo {
     }
 }
 
-/// The sampling that a file advises. A value that is no number, or out of the range of a flag, is left out.
+/// The sampling that a file advises. A value that is no number, or that a request may not have, is left out.
 fn sampling(model: &LlamaModel) -> SamplingDefaults {
     let text = |key: &str| model.meta_val_str(&format!("general.sampling.{key}")).ok();
     let float = |key, range: RangeInclusive<f32>| {
@@ -228,13 +240,13 @@ fn sampling(model: &LlamaModel) -> SamplingDefaults {
     };
     let whole = |key| text(key)?.parse::<i64>().ok();
     SamplingDefaults {
-        temperature: float("temp", 0.0..=LLAMA_SAMPLING_MAX as f32),
-        top_k: whole("top_k").map(|k| u32::try_from(k).unwrap_or(0)),
+        temperature: float("temp", 0.0..=TEMPERATURE_MAX as f32),
+        top_k: whole("top_k").map(|k| k.clamp(0, i32::MAX.into()) as u32),
         top_p: float("top_p", 0.0..=1.0),
         min_p: float("min_p", 0.0..=1.0),
         repeat_penalty: float("penalty_repeat", 0.01..=10.0),
         repeat_last_n: whole("penalty_last_n")
-            .map(|n| u32::try_from(n).unwrap_or(SEQUENCE_TOKENS_MAX as u32)),
+            .map(|n| u32::try_from(n).unwrap_or(u32::MAX).min(SEQUENCE_TOKENS_MAX as u32)),
         ..SamplingDefaults::default()
     }
 }
@@ -300,7 +312,7 @@ fn kv_bytes_per_token(model: &LlamaModel, n_embd: usize, file: &Path) -> u64 {
     let architecture = model.meta_val_str("general.architecture").unwrap_or_default();
     let heads = heads_of_layers(file, &architecture);
     let heads = heads.unwrap_or_else(|| layers * u64::from(model.n_head_kv()));
-    heads * (key + value) * 2
+    heads.saturating_mul(key.saturating_add(value)).saturating_mul(2)
 }
 
 /// The key-value heads of all layers together, if the file has a number for each layer. (llama.cpp

@@ -39,6 +39,9 @@ pub(super) struct LlamaTokenizer {
     pub specials: Specials,
     /// The tokens before and after a whole text.
     around: [Option<TokenId>; 2],
+    /// The token before a whole text, if it is a control token: a text begins with it exactly once. An ordinary
+    /// token, such as a line break, may also be the text's own.
+    begin: Option<TokenId>,
     /// Where texts are cut before llama.cpp splits them into words.
     cuts: Cuts,
 }
@@ -47,12 +50,14 @@ impl LlamaTokenizer {
     pub fn new(model: Arc<LlamaModel>) -> Self {
         let specials = specials(&model);
         let around = around(&model);
+        let vocab = model.vocab();
+        let begin = around[0].filter(|token| vocab.is_control(LlamaToken(*token)));
         let cuts = Cuts::of(&model);
-        Self { model, specials, around, cuts }
+        Self { model, specials, around, begin, cuts }
     }
 
-    /// Tokenises a text. `around` adds the tokens around a whole text; the one before it stands there exactly
-    /// once, whether the text is written with it or not. `control` reads the spelling of control tokens as these
+    /// Tokenises a text. `around` adds the tokens around a whole text; the one before it, if it is a control
+    /// token, stands there exactly once, whether the text is written with it or not. `control` reads the spelling of control tokens as these
     /// tokens.
     pub fn tokenize(
         &self,
@@ -73,7 +78,7 @@ impl LlamaTokenizer {
         text: &str,
         begins: bool,
     ) -> Result<Vec<TokenId>, TokenizeError> {
-        self.pieces(text, self.around[0].filter(|_| begins), true, true)
+        self.pieces(text, self.begin.filter(|_| begins), true, true)
     }
 
     fn pieces(
@@ -98,8 +103,8 @@ impl LlamaTokenizer {
                 }
             }
         }
-        if let Some(before) = before {
-            keep_one(before, &mut tokens);
+        if let Some(begin) = self.begin.filter(|_| before.is_some()) {
+            keep_one(begin, &mut tokens);
         }
         Ok(tokens)
     }

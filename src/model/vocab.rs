@@ -187,7 +187,7 @@ impl Vocab {
 
     /// The text of the token that begins every whole text and every chat; `None` if the vocabulary asks for none.
     pub fn first_text(&self) -> Option<Cow<'_, str>> {
-        self.pair.first.map(|token| String::from_utf8_lossy(self.spelling_of(token)))
+        self.pair.first.filter(|token| self.bos == Some(*token)).map(|_| self.bos_text())
     }
 
     /// The spelling of the token at the start of a text; empty if there is none.

@@ -159,7 +159,9 @@ impl MetricsWriter<'_> {
             &[],
             process.started_s,
         )?;
-        self.gauge("process_open_fds", "Open descriptors.", &[], process.open_files)?;
+        if let Some(open) = process.open_files {
+            self.gauge("process_open_fds", "Open descriptors.", &[], open)?;
+        }
         if let Some(most) = process.most_files {
             self.gauge("process_max_fds", "Most open descriptors.", &[], most)?;
         }

@@ -206,6 +206,9 @@ fn a_file_that_is_no_model_to_serve_is_one_clear_line() {
             "{line}"
         );
     }
+    let change = |gguf: &mut Gguf| gguf.set_number("qwen3.attention.head_count", u32::MAX);
+    let line = refused_file(odd_model("heads.gguf", change, same));
+    assert!(line.starts_with("corelane: "), "a sentence, whoever refuses it: {line}");
     // As a download has it that was interrupted in a file of the full length.
     let zeros = |data: &mut [u8]| data.fill(0);
     let line = refused_file(odd_model("zeros.gguf", |_| (), zeros));

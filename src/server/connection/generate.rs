@@ -66,10 +66,7 @@ impl Connection {
         hold: &mut Hold,
     ) -> Result<Result<Prepared, ApiError>, Gone> {
         let key = envelope.key;
-        // The server's system message is a part of most prompts.
-        let system =
-            self.front.service.borrow().as_ref().map_or(0, |service| service.model.system_bytes());
-        let mut step = match body.len() + system {
+        let mut step = match body.len() {
             0..=PREPARE_INLINE_BYTES_MAX => self.prepare_here(&envelope, read, body),
             bytes => {
                 let (lane, deadline) = (Lane::for_texts(bytes), envelope.deadline(None));
@@ -158,8 +155,12 @@ impl Connection {
         let Some(service) = &*service else {
             return Err(ApiError::unavailable("the model is being loaded", 2));
         };
+        let bytes = body.len();
         let request = read(&mut body)?;
-        if request.previous().is_some() {
+        // The server's system message is a part of the prompt.
+        let is_long = request.is_conversation()
+            && bytes + service.model.system_bytes() > PREPARE_INLINE_BYTES_MAX;
+        if is_long || request.previous().is_some() {
             return Ok(Step::More(Transfer::new(request)));
         }
         let (model, now) = (&service.model, utc_now());
